@@ -109,6 +109,7 @@ static void add_start(struct writer *w, const struct qemu_args_spec *spec)
     } else {
         add(w, "-add-fd");
         add(w, "fd=%d,set=2", spec->device_state_fd);
+        add(w, "-S"); /* stays stopped until its disk is bound */
         add(w, "-incoming");
         add(w, "defer");
         add(w, "-global");
