@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What the query files of src/database share: one transaction on one connection of the pool.
+ *
+ *     cleanup_tx struct db_tx tx = {0};
+ *     r = db_begin(db, DB_WRITE, &tx, e);
+ *     ... db_run() / db_rows_open() ...
+ *     return db_commit(&tx, e);
+ *
+ * A transaction that goes out of scope without db_commit() is rolled back.
+ */
+#pragma once
+
+#include "database/database.h"
+#include "database/driver.h"
+
+#define DB_READ false
+#define DB_WRITE true
+
+struct db_tx {
+    struct db *db;        /* borrowed: the caller's */
+    struct db_conn *conn; /* borrowed from the pool until the transaction is done; NULL: not begun */
+    bool write;
+};
+
+MUST_CHECK int db_begin(struct db *db, bool write, struct db_tx *ret, struct err *e);
+MUST_CHECK int db_commit(struct db_tx *tx, struct err *e);
+void db_tx_done(struct db_tx *tx);
+#define cleanup_tx CLEANUP(db_tx_done)
+
+/* An open result; ends with the scope. */
+struct db_result {
+    const struct db_driver *driver; /* static */
+    struct db_rows *rows;           /* owned; NULL: none */
+};
+void db_result_done(struct db_result *res);
+#define cleanup_result CLEANUP(db_result_done)
+
+MUST_CHECK int db_select(struct db_tx *tx, const struct db_query *q, struct db_result *ret, struct err *e);
+/* 1, 0 or an error; see driver.h. */
+MUST_CHECK int db_next(struct db_result *res, struct err *e);
+int64_t db_get_int(struct db_result *res, int column);
+/* Cut to the size of the array, which is never smaller than what we let in. */
+void db_get_text(struct db_result *res, int column, char *ret, size_t size);
+char *db_get_text_dup(struct db_result *res, int column);
+
+/* A statement without rows; *ret_changes (may be NULL) is how many rows it wrote. */
+MUST_CHECK int db_run(struct db_tx *tx, const struct db_query *q, int64_t *ret_changes, struct err *e);
+
+#define DB_QUERY(sql_, ...) \
+    (&(struct db_query){ \
+        .sql = (sql_), \
+        .params = (const struct db_value[]){__VA_ARGS__}, \
+        .n_params = sizeof((const struct db_value[]){__VA_ARGS__}) / sizeof(struct db_value), \
+    })
+
+/* Brings the schema up to date; -ENOTSUP when the database is newer than the program. */
+MUST_CHECK int db_schema_migrate(const struct db_driver *driver, struct db_conn *conn, struct err *e);
+/* The number of the newest migration. */
+int64_t db_schema_version(void);

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The schema, as migrations that only go forward. A migration that was released is never edited: the
+ * next change is the next number. Each runs in a transaction together with the line that says so.
+ *
+ * Only BIGINT and TEXT, nothing NULL: 0 and '' stand for "none", which spares every reader a case.
+ * Times are milliseconds since 1970.
+ */
+#include "base/clock.h"
+#include "database/private.h"
+
+struct migration {
+    const char *name;
+    const char *sql;
+};
+
+static const struct migration migrations[] = {
+    {"first tables",
+     "CREATE TABLE organisations ("
+     "  id TEXT PRIMARY KEY,"
+     "  name TEXT NOT NULL UNIQUE,"
+     "  created_at_ms BIGINT NOT NULL);"
+
+     "CREATE TABLE projects ("
+     "  id TEXT PRIMARY KEY,"
+     "  organisation_id TEXT NOT NULL REFERENCES organisations (id),"
+     "  name TEXT NOT NULL,"
+     "  max_sandboxes BIGINT NOT NULL,"
+     "  created_at_ms BIGINT NOT NULL,"
+     "  UNIQUE (organisation_id, name));"
+
+     "CREATE TABLE api_keys ("
+     "  id TEXT PRIMARY KEY,"
+     "  project_id TEXT NOT NULL REFERENCES projects (id),"
+     "  scope TEXT NOT NULL,"
+     "  name TEXT NOT NULL,"
+     "  hash TEXT NOT NULL UNIQUE,"
+     "  prefix TEXT NOT NULL,"
+     "  created_at_ms BIGINT NOT NULL,"
+     "  last_used_at_ms BIGINT NOT NULL,"
+     "  revoked_at_ms BIGINT NOT NULL);"
+     "CREATE INDEX api_keys_of_project ON api_keys (project_id, created_at_ms);"
+
+     "CREATE TABLE sandboxes ("
+     "  id TEXT PRIMARY KEY,"
+     "  project_id TEXT NOT NULL REFERENCES projects (id),"
+     "  desired TEXT NOT NULL,"
+     "  observed TEXT NOT NULL,"
+     "  generation BIGINT NOT NULL,"
+     "  node TEXT NOT NULL,"
+     "  owner TEXT NOT NULL,"
+     "  template TEXT NOT NULL,"
+     "  vcpus BIGINT NOT NULL,"
+     "  memory_mib BIGINT NOT NULL,"
+     "  disk_mib BIGINT NOT NULL,"
+     "  accel TEXT NOT NULL,"
+     "  env TEXT NOT NULL,"
+     "  metadata TEXT NOT NULL,"
+     "  timeout_s BIGINT NOT NULL,"
+     "  created_at_ms BIGINT NOT NULL,"
+     "  started_at_ms BIGINT NOT NULL,"
+     "  changed_at_ms BIGINT NOT NULL,"
+     "  end_at_ms BIGINT NOT NULL,"
+     "  reason TEXT NOT NULL);"
+     "CREATE INDEX sandboxes_of_project ON sandboxes (project_id, created_at_ms, id);"
+     "CREATE INDEX sandboxes_newest ON sandboxes (created_at_ms, id);"
+     "CREATE INDEX sandboxes_ending ON sandboxes (end_at_ms) WHERE end_at_ms > 0;"
+
+     /* The same pairs as in sandboxes.metadata, so that a filter is an index look-up in any product. */
+     "CREATE TABLE sandbox_metadata ("
+     "  sandbox_id TEXT NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE,"
+     "  key TEXT NOT NULL,"
+     "  value TEXT NOT NULL,"
+     "  PRIMARY KEY (sandbox_id, key));"
+
+     "CREATE TABLE operations ("
+     "  project_id TEXT NOT NULL REFERENCES projects (id),"
+     "  key TEXT NOT NULL,"
+     "  fingerprint TEXT NOT NULL,"
+     "  sandbox_id TEXT NOT NULL," /* no reference: the operation may outlive the sandbox */
+     "  owner TEXT NOT NULL,"
+     "  status BIGINT NOT NULL,"
+     "  answer TEXT NOT NULL,"
+     "  created_at_ms BIGINT NOT NULL,"
+     "  PRIMARY KEY (project_id, key));"
+     "CREATE INDEX operations_of_sandbox ON operations (sandbox_id);"
+     "CREATE INDEX operations_by_age ON operations (created_at_ms);"
+
+     "CREATE TABLE audit_events ("
+     "  id TEXT PRIMARY KEY,"
+     "  at_ms BIGINT NOT NULL,"
+     "  project_id TEXT NOT NULL,"
+     "  key_id TEXT NOT NULL,"
+     "  action TEXT NOT NULL,"
+     "  target TEXT NOT NULL,"
+     "  detail TEXT NOT NULL);"
+     "CREATE INDEX audit_events_of_project ON audit_events (project_id, at_ms, id);"
+     "CREATE INDEX audit_events_by_age ON audit_events (at_ms);"},
+};
+
+int64_t db_schema_version(void)
+{
+    return (int64_t)ARRAY_SIZE(migrations);
+}
+
+static int current_version(const struct db_driver *driver, struct db_conn *conn, int64_t *ret, struct err *e)
+{
+    struct db_query q = {.sql = "SELECT COALESCE(MAX(version), 0) FROM schema_migrations"};
+    struct db_rows *rows = NULL;
+    int r;
+
+    r = driver->query(conn, &q, &rows, e);
+    if (r < 0) {
+        return r;
+    }
+    r = driver->next(rows, e);
+    if (r == 1) {
+        *ret = driver->get_int(rows, 0);
+    }
+    driver->finish(rows);
+    if (r == 0) {
+        return err_set(e, -EIO, NULL, "the table of migrations gave no answer");
+    }
+    return r < 0 ? r : 0;
+}
+
+static int apply(const struct db_driver *driver, struct db_conn *conn, size_t i, struct err *e)
+{
+    const struct db_value params[] = {
+        DB_INT(i + 1),
+        DB_TEXT(migrations[i].name),
+        DB_INT(clock_wall_ms()),
+    };
+    struct db_query q = {
+        .sql = "INSERT INTO schema_migrations (version, name, applied_at_ms) VALUES ($1, $2, $3)",
+        .params = params,
+        .n_params = ARRAY_SIZE(params),
+    };
+    struct db_rows *rows = NULL;
+    int r;
+
+    r = driver->script(conn, migrations[i].sql, e);
+    if (r < 0) {
+        return r;
+    }
+    r = driver->query(conn, &q, &rows, e);
+    if (r < 0) {
+        return r;
+    }
+    r = driver->next(rows, e);
+    driver->finish(rows);
+    return r < 0 ? r : 0;
+}
+
+/* All missing migrations in one write transaction: two programs that start together cannot both apply. */
+static int migrate_locked(const struct db_driver *driver, struct db_conn *conn, struct err *e)
+{
+    int64_t version = 0;
+    int r;
+
+    r = driver->script(conn,
+                       "CREATE TABLE IF NOT EXISTS schema_migrations ("
+                       "  version BIGINT PRIMARY KEY,"
+                       "  name TEXT NOT NULL,"
+                       "  applied_at_ms BIGINT NOT NULL)",
+                       e);
+    if (r < 0) {
+        return r;
+    }
+    r = current_version(driver, conn, &version, e);
+    if (r < 0) {
+        return r;
+    }
+    if (version > db_schema_version()) {
+        return err_set(e, -ENOTSUP, "database_too_new",
+                       "the database has schema version %lld, this program knows %lld: use a newer program",
+                       (long long)version, (long long)db_schema_version());
+    }
+    for (size_t i = (size_t)version; i < ARRAY_SIZE(migrations); i++) {
+        r = apply(driver, conn, i, e);
+        if (r < 0) {
+            return err_wrap(e, r, "migration %zu (%s)", i + 1, migrations[i].name);
+        }
+    }
+    return 0;
+}
+
+int db_schema_migrate(const struct db_driver *driver, struct db_conn *conn, struct err *e)
+{
+    int r;
+
+    ASSERT(driver && conn);
+
+    r = driver->begin(conn, DB_WRITE, e);
+    if (r < 0) {
+        return r;
+    }
+    r = migrate_locked(driver, conn, e);
+    if (r < 0) {
+        driver->rollback(conn);
+        return r;
+    }
+    r = driver->commit(conn, e);
+    if (r < 0) {
+        driver->rollback(conn);
+    }
+    return r;
+}

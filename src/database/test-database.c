@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What is not the business of a product's conformance: URLs, schema versions, the hold on the file. */
+#include "base/fs.h"
+#include "base/test.h"
+#include "database/private.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct folder {
+    char path[32];
+    char file[48];
+    char url[64];
+};
+
+static void folder_init(struct folder *d)
+{
+    snprintf(d->path, sizeof(d->path), "/tmp/space-db-XXXXXX");
+    ASSERT(mkdtemp(d->path));
+    snprintf(d->file, sizeof(d->file), "%s/space.db", d->path);
+    snprintf(d->url, sizeof(d->url), "sqlite:%s", d->file);
+}
+
+static void folder_done(struct folder *d)
+{
+    cleanup_close int dir_fd = fs_open("/tmp", O_RDONLY | O_DIRECTORY, 0);
+
+    ASSERT(dir_fd >= 0);
+    ASSERT(fs_remove_tree(dir_fd, d->path + 5) == 0);
+}
+#define FOLDER(d_) \
+    CLEANUP(folder_done) struct folder d_; \
+    folder_init(&d_)
+
+static void unknown_urls_are_refused(void)
+{
+    static const char *const urls[] = {"", "sqlite", "postgres://x/y", ":", "sqlitex:/tmp/x"};
+    struct db *db = NULL;
+
+    for (size_t i = 0; i < ARRAY_SIZE(urls); i++) {
+        struct err e = {0};
+
+        CHECK_INT(db_open(urls[i], &db, &e), -EINVAL);
+        CHECK(strstr(e.msg, "sqlite:/path"));
+    }
+}
+
+static void newer_schema_is_refused(void)
+{
+    FOLDER(d);
+    CLEANUP(db_freep) struct db *db = NULL;
+    sqlite3 *raw = NULL;
+    struct err e = {0};
+
+    REQUIRE(db_open(d.url, &db, NULL) == 0);
+    db_free(TAKE_PTR(db));
+    REQUIRE(sqlite3_open(d.file, &raw) == SQLITE_OK);
+    CHECK_INT(sqlite3_exec(raw, "INSERT INTO schema_migrations VALUES (1000, 'later', 1)", NULL, NULL, NULL), 0);
+    sqlite3_close(raw);
+    CHECK_INT(db_open(d.url, &db, &e), -ENOTSUP);
+    CHECK_STR(e.reason, "database_too_new");
+}
+
+static void damaged_file_is_an_error_not_an_empty_database(void)
+{
+    FOLDER(d);
+    CLEANUP(db_freep) struct db *db = NULL;
+    cleanup_close int fd = open(d.file, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    char junk[8192];
+
+    memset(junk, 'x', sizeof(junk));
+    REQUIRE(fs_write_all(fd, junk, sizeof(junk)) == 0);
+    CHECK_INT(db_open(d.url, &db, NULL), -EUCLEAN);
+}
+
+static void second_process_is_refused(void)
+{
+    FOLDER(d);
+    CLEANUP(db_freep) struct db *db = NULL;
+    pid_t pid;
+    int status = 0;
+
+    REQUIRE(db_open(d.url, &db, NULL) == 0);
+    pid = fork();
+    if (pid == 0) {
+        execl("/proc/self/exe", "test-database", "open", d.url, (char *)NULL);
+        _exit(1);
+    }
+    REQUIRE(pid > 0);
+    CHECK_INT(waitpid(pid, &status, 0), pid);
+    CHECK(WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), EBUSY);
+}
+
+static void file_is_private(void)
+{
+    FOLDER(d);
+    CLEANUP(db_freep) struct db *db = NULL;
+    struct stat st;
+
+    REQUIRE(db_open(d.url, &db, NULL) == 0);
+    REQUIRE(stat(d.file, &st) == 0);
+    CHECK_INT(st.st_mode & 0777, 0600);
+}
+
+static void unwritable_folder_is_explained(void)
+{
+    CLEANUP(db_freep) struct db *db = NULL;
+    struct err e = {0};
+
+    CHECK(db_open("sqlite:/nonexistent/folder/space.db", &db, &e) < 0);
+    CHECK(strstr(e.msg, "/nonexistent/folder"));
+}
+
+/* The second process of the case above: says by its exit status how opening went. */
+static int open_only(const char *url)
+{
+    CLEANUP(db_freep) struct db *db = NULL;
+
+    return -db_open(url, &db, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test_case cases[] = {
+        T(unknown_urls_are_refused),
+        T(newer_schema_is_refused),
+        T(damaged_file_is_an_error_not_an_empty_database),
+        T(second_process_is_refused),
+        T(file_is_private),
+        T(unwritable_folder_is_explained),
+    };
+
+    if (argc == 3 && str_eq(argv[1], "open")) {
+        return open_only(argv[2]);
+    }
+    return test_run_all(cases, ARRAY_SIZE(cases), argc, argv);
+}

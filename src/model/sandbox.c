@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/sandbox.h"
+
+#include "model/json-text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void sandbox_done(struct sandbox *sb)
+{
+    if (sb) {
+        free(sb->env);
+        free(sb->metadata);
+        memset(sb, 0, sizeof(*sb));
+    }
+}
+
+void sandbox_copy(struct sandbox *ret, const struct sandbox *from)
+{
+    ASSERT(ret && from && ret != from);
+
+    *ret = *from;
+    ret->env = xstrdup(from->env);
+    ret->metadata = xstrdup(from->metadata);
+}
+
+void sandbox_spec_done(struct sandbox_spec *spec)
+{
+    if (spec) {
+        free(spec->env);
+        free(spec->metadata);
+        memset(spec, 0, sizeof(*spec));
+    }
+}
+
+void sandbox_patch_done(struct sandbox_patch *patch)
+{
+    if (patch) {
+        free(patch->metadata);
+        memset(patch, 0, sizeof(*patch));
+    }
+}
+
+/* Canonical text of a map, "{}" for an absent one. */
+static char *map_text(const json_t *map)
+{
+    char *text = map ? json_dumps(map, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+
+    ASSERT(!map || text); /* it was checked, so only memory could fail */
+    return text ? text : xstrdup("{}");
+}
+
+/* Borrowed from body; NULL when absent or null, which mean the same. */
+static json_t *find_map(json_t *body, const char *name)
+{
+    json_t *map = json_object_get(body, name);
+
+    return json_is_null(map) ? NULL : map;
+}
+
+static int check_map(const char *field, json_t *map,
+                     int (*check)(const char *field, json_t *map, struct err *e), struct err *e)
+{
+    return map ? check(field, map, e) : 0;
+}
+
+int sandbox_spec_from_json(json_t *body, struct sandbox_spec *ret, struct err *e)
+{
+    static const struct json_field fields[] = {
+        {"template", JSON_FIELD_STRING, JSON_NULLABLE}, {"vcpus", JSON_FIELD_INT, JSON_NULLABLE},
+        {"memory_mib", JSON_FIELD_INT, JSON_NULLABLE},  {"disk_mib", JSON_FIELD_INT, JSON_NULLABLE},
+        {"env", JSON_FIELD_OBJECT, JSON_NULLABLE},      {"metadata", JSON_FIELD_OBJECT, JSON_NULLABLE},
+        {"timeout_s", JSON_FIELD_INT, JSON_NULLABLE},
+    };
+    static const struct json_bounds timeout_bounds = {0, SANDBOX_TIMEOUT_S_MAX, SANDBOX_TIMEOUT_S_DEFAULT};
+    const char *template_name;
+    json_t *env;
+    json_t *metadata;
+    struct shape shape;
+    int64_t timeout_s = 0;
+    int r;
+
+    ASSERT(body && ret);
+
+    r = json_check_object(body, fields, ARRAY_SIZE(fields), e);
+    if (r < 0) {
+        return r;
+    }
+    template_name = json_get_string(body, "template", SANDBOX_TEMPLATE_DEFAULT);
+    env = find_map(body, "env");
+    metadata = find_map(body, "metadata");
+    if ((r = template_name_check("template", template_name, e)) < 0 ||
+        (r = shape_from_json(body, &shape, e)) < 0 || (r = check_map("env", env, env_check, e)) < 0 ||
+        (r = check_map("metadata", metadata, metadata_check, e)) < 0 ||
+        (r = json_get_bounded(body, "timeout_s", timeout_bounds, &timeout_s, e)) < 0) {
+        return r;
+    }
+    *ret = (struct sandbox_spec){
+        .shape = shape,
+        .env = map_text(env),
+        .metadata = map_text(metadata),
+        .timeout_s = timeout_s,
+    };
+    snprintf(ret->template_name, sizeof(ret->template_name), "%s", template_name);
+    return 0;
+}
+
+int sandbox_patch_from_json(json_t *body, struct sandbox_patch *ret, struct err *e)
+{
+    static const struct json_field fields[] = {
+        {"timeout_s", JSON_FIELD_INT, 0},
+        {"metadata", JSON_FIELD_OBJECT, 0},
+    };
+    json_t *metadata;
+    bool has_timeout;
+    int64_t timeout_s = 0;
+    int r;
+
+    ASSERT(body && ret);
+
+    r = json_check_object(body, fields, ARRAY_SIZE(fields), e);
+    if (r < 0) {
+        return r;
+    }
+    has_timeout = json_object_get(body, "timeout_s") != NULL;
+    metadata = json_object_get(body, "metadata");
+    if (!has_timeout && !metadata) {
+        return err_set(e, -EINVAL, "nothing_to_change", "give timeout_s, metadata, or both");
+    }
+    if ((r = check_map("metadata", metadata, metadata_check, e)) < 0 ||
+        (r = json_get_bounded(body, "timeout_s", (struct json_bounds){0, SANDBOX_TIMEOUT_S_MAX, 0}, &timeout_s,
+                              e)) < 0) {
+        return r;
+    }
+    *ret = (struct sandbox_patch){
+        .has_timeout = has_timeout,
+        .timeout_s = timeout_s,
+        .metadata = metadata ? map_text(metadata) : NULL,
+    };
+    return 0;
+}
+
+static int64_t end_of(int64_t timeout_s, int64_t now_ms)
+{
+    return timeout_s == 0 ? 0 : now_ms + timeout_s * 1000;
+}
+
+void sandbox_init(struct sandbox *ret, const struct sandbox_spec *spec, const char *project, int64_t now_ms)
+{
+    ASSERT(ret && spec && project);
+
+    *ret = (struct sandbox){
+        .desired = SANDBOX_STATE_RUNNING,
+        .observed = SANDBOX_STATE_CREATING,
+        .generation = 1,
+        .shape = spec->shape,
+        .env = xstrdup(spec->env),
+        .metadata = xstrdup(spec->metadata),
+        .timeout_s = spec->timeout_s,
+        .created_at_ms = now_ms,
+        .changed_at_ms = now_ms,
+        .end_at_ms = end_of(spec->timeout_s, now_ms),
+    };
+    id_new(ID_SANDBOX, ret->id);
+    snprintf(ret->project, sizeof(ret->project), "%s", project);
+    snprintf(ret->template_name, sizeof(ret->template_name), "%s", spec->template_name);
+}
+
+void sandbox_apply(struct sandbox *sb, const struct sandbox_patch *patch, int64_t now_ms)
+{
+    ASSERT(sb && patch);
+
+    if (patch->has_timeout) {
+        sb->timeout_s = patch->timeout_s;
+        sb->end_at_ms = end_of(patch->timeout_s, now_ms);
+    }
+    if (patch->metadata) {
+        free(sb->metadata);
+        sb->metadata = xstrdup(patch->metadata);
+    }
+    sb->changed_at_ms = now_ms;
+}
+
+void sandbox_set_observed(struct sandbox *sb, enum sandbox_state to, unsigned by, const char *reason)
+{
+    ASSERT(sb);
+    sandbox_state_move(&sb->observed, to, by);
+    snprintf(sb->reason, sizeof(sb->reason), "%s", reason ? reason : "");
+}
+
+enum sandbox_state sandbox_shown_state(const struct sandbox *sb)
+{
+    ASSERT(sb);
+    return sb->desired == SANDBOX_STATE_DELETED ? SANDBOX_STATE_DELETING : sb->observed;
+}
+
+static int print_time(struct buf *out, const char *name, int64_t ms)
+{
+    if (ms == 0) {
+        return buf_printf(out, ",\"%s\":null", name);
+    }
+    return buf_printf(out, ",\"%s\":%lld", name, (long long)ms);
+}
+
+static int print_text(struct buf *out, const char *name, const char *text)
+{
+    int r;
+
+    if (str_empty(text)) {
+        return buf_printf(out, ",\"%s\":null", name);
+    }
+    r = buf_printf(out, ",\"%s\":", name);
+    return r < 0 ? r : json_text_string(out, text);
+}
+
+int sandbox_print(const struct sandbox *sb, struct buf *out)
+{
+    int r;
+
+    ASSERT(sb && out && sb->metadata);
+
+    /* Ids, template names and state words need no escaping; metadata is JSON text of our own making. */
+    r = buf_printf(out,
+                   "{\"id\":\"%s\",\"project\":\"%s\",\"template\":\"%s\",\"state\":\"%s\",\"vcpus\":%u,"
+                   "\"memory_mib\":%u,\"disk_mib\":%u,\"timeout_s\":%lld",
+                   sb->id, sb->project, sb->template_name, sandbox_state_name(sandbox_shown_state(sb)),
+                   sb->shape.vcpus, sb->shape.memory_mib, sb->shape.disk_mib, (long long)sb->timeout_s);
+    if (r == 0) {
+        r = print_text(out, "accel", sb->accel);
+    }
+    if (r == 0) {
+        r = print_text(out, "node", sb->node);
+    }
+    if (r == 0) {
+        r = print_text(out, "reason", sb->reason);
+    }
+    if (r == 0) {
+        r = print_time(out, "created_at_ms", sb->created_at_ms);
+    }
+    if (r == 0) {
+        r = print_time(out, "started_at_ms", sb->started_at_ms);
+    }
+    if (r == 0) {
+        r = print_time(out, "end_at_ms", sb->end_at_ms);
+    }
+    if (r == 0) {
+        r = buf_printf(out, ",\"metadata\":%s}", sb->metadata);
+    }
+    return r;
+}
+
+json_t *sandbox_node_spec(const struct sandbox *sb, const char *organisation)
+{
+    json_t *env;
+    json_t *metadata;
+
+    ASSERT(sb && organisation);
+
+    env = json_loads(sb->env, 0, NULL);
+    metadata = json_loads(sb->metadata, 0, NULL);
+    if (!env || !metadata) {
+        json_decref(env);
+        json_decref(metadata);
+        return NULL;
+    }
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:s, s:s}", "id", sb->id, "template",
+                     sb->template_name, "vcpus", (int)sb->shape.vcpus, "memory_mib", (int)sb->shape.memory_mib,
+                     "disk_mib", (int)sb->shape.disk_mib, "env", env, "metadata", metadata, "org",
+                     organisation, "project", sb->project);
+}
