@@ -69,7 +69,7 @@ MUST_CHECK int http_client_new(const char *url, const struct http_client_opts *o
                                struct err *e);
 /* When no call is left. */
 void http_client_free(struct http_client *c);
-DEFINE_CLEANUP(struct http_client *, http_client_free)
+DEFINE_CLEANUP(struct http_client *, http_client_free);
 /* A field sent with every request (Authorization). Before the first call. */
 void http_client_header(struct http_client *c, const char *name, const char *value);
 /* Closes the idle connections (the server was restarted). */
@@ -80,7 +80,7 @@ MUST_CHECK int http_call_new(struct http_client *c, const struct http_call_opts 
                              struct err *e);
 /* At any time. An unfinished call closes its connection: the server sees that we are gone. */
 void http_call_free(struct http_call *call);
-DEFINE_CLEANUP(struct http_call *, http_call_free)
+DEFINE_CLEANUP(struct http_call *, http_call_free);
 
 MUST_CHECK int http_call_write(struct http_call *call, const void *data, size_t len, struct err *e);
 MUST_CHECK int http_call_end(struct http_call *call, struct err *e);

@@ -2,7 +2,7 @@
 /*
  * Routes are a constant table. A pattern is a path whose segments may be "{name}", which captures one non-empty
  * decoded segment, and may end in "{name...}", which captures the raw rest of the path (with
- * its leading '/'; it may be empty). Method "*" stands for any.
+ * its leading '/'; it may be empty, unless the pattern has a slash before the brace). Method "*" stands for any.
  *
  *     static const struct http_route routes[] = {
  *         {"GET", "/v1/sandboxes/{id}", sandbox_get, 0},

@@ -135,9 +135,14 @@ const char *http_request_param(const struct http_request *req, const char *name)
 const char *http_query_get(const struct http_request *req, const char *name);
 /* For iteration: false after the last one. */
 bool http_query_at(const struct http_request *req, size_t i, const char **ret_name, const char **ret_value);
-/* Integer in [min, max]; absent: `fallback`. Otherwise -EINVAL naming the parameter. */
-MUST_CHECK int http_query_int(const struct http_request *req, const char *name, int64_t min, int64_t max,
-                              int64_t fallback, int64_t *ret, struct err *e);
+/* A whole number within bounds; absent: the fallback. Otherwise -EINVAL naming the parameter. */
+struct http_query_bounds {
+    int64_t min;
+    int64_t max;
+    int64_t fallback;
+};
+MUST_CHECK int http_query_int(const struct http_request *req, const char *name, struct http_query_bounds bounds,
+                              int64_t *ret, struct err *e);
 /* "1", "true", "" -> true; "0", "false" -> false; absent: fallback. */
 MUST_CHECK int http_query_bool(const struct http_request *req, const char *name, bool fallback, bool *ret,
                                struct err *e);

@@ -66,7 +66,7 @@ MUST_CHECK int ws_connect(struct http_client *c, const char *target, const struc
                           struct err *e);
 /* Sends no close by itself. */
 void ws_free(struct ws *ws);
-DEFINE_CLEANUP(struct ws *, ws_free)
+DEFINE_CLEANUP(struct ws *, ws_free);
 
 /* A whole message; waits until deadline_ns (0: for ever), then -ETIMEDOUT, and may be called again. */
 MUST_CHECK int ws_read(struct ws *ws, struct ws_message *ret, uint64_t deadline_ns, struct err *e);

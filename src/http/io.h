@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One connection's bytes: a non-blocking socket, with or without TLS, and what was read ahead. Everything
+ * above it (heads, bodies, WebSocket) is written against the non-blocking calls; io_wait turns them into blocking ones.
+ * One thread at a time.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/util.h"
+
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#define IO_MAX_IOV 8
+
+struct http_io {
+    int fd;       /* owned */
+    SSL *ssl;     /* owned; NULL: plain */
+    char *in;     /* owned; read ahead of the parser */
+    size_t in_pos;
+    size_t in_len; /* unread bytes at in + in_pos */
+    size_t in_cap;
+    bool want_out; /* TLS: the last recv waits for room to send */
+    bool want_in;  /* TLS: the last send waits for bytes to read */
+};
+
+/* Who bounds a wait. */
+struct io_wait {
+    uint64_t deadline_ns; /* DEADLINE_NEVER: none */
+    struct pollfd watch;  /* fd < 0: none; when ready the wait ends with -ECANCELED */
+};
+
+void io_init_take(struct http_io *io, int fd);
+/* Closes. TLS says goodbye if it can without waiting. */
+void io_done(struct http_io *io);
+/* Both sides of a TLS connection that is to be closed in order. */
+void io_shutdown_send(struct http_io *io);
+
+/* From the buffer first, then from the socket. n > 0; 0 at the end; -EAGAIN; another negative errno. */
+ssize_t io_recv(struct http_io *io, void *data, size_t len);
+/* Reads more into the buffer, which grows up to max unread bytes. As io_recv; -E2BIG when it is full. */
+ssize_t io_fill(struct http_io *io, size_t max);
+void io_consume(struct http_io *io, size_t n);
+/* Takes the buffered bytes' memory back when nothing is buffered. */
+void io_trim(struct http_io *io);
+static inline const char *io_data(const struct http_io *io)
+{
+    return io->in + io->in_pos;
+}
+
+/* Sends some of it: n > 0, -EAGAIN, or another negative errno. Never raises SIGPIPE. */
+ssize_t io_send(struct http_io *io, const struct iovec *iov, int n_iov);
+/* Sends all of it. */
+int io_send_all(struct http_io *io, struct iovec *iov, int n_iov, const struct io_wait *wait);
+
+/* What to poll for after -EAGAIN of a recv (POLLIN) or a send (POLLOUT). */
+struct pollfd io_pollfd(const struct http_io *io, short events);
+/* Bytes that poll cannot see. */
+bool io_buffered(const struct http_io *io);
+/* 0, -ETIMEDOUT, -ECANCELED. */
+int io_wait(struct http_io *io, short events, const struct io_wait *wait);
+
+/* ---- io-tls.c ---- */
+
+ssize_t io_tls_recv(struct http_io *io, void *data, size_t len);
+ssize_t io_tls_send(struct http_io *io, const struct iovec *iov, int n_iov);
+void io_tls_goodbye(struct http_io *io);
+void io_tls_done(struct http_io *io);
+/* A context that verifies; ca_file NULL: the system's authorities. */
+int io_tls_client_context(const char *ca_file, SSL_CTX **ret, struct err *e);
+/* Client side: wraps the connected socket. name is checked against the certificate. */
+int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait, struct err *e);
