@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "privileged/ops.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define OP(struct_, valid_, run_) {#run_, sizeof(struct struct_), valid_, run_}
+
+static const struct priv_op_def ops[PRIV_OP_COUNT_] = {
+    [PRIV_OP_MACHINE_START] = OP(priv_machine_start, machine_start_valid, machine_start_run),
+    [PRIV_OP_MACHINE_SEAL] = OP(priv_machine_id, machine_id_valid, machine_seal_run),
+    [PRIV_OP_MACHINE_KILL] = OP(priv_machine_id, machine_id_valid, machine_kill_run),
+    [PRIV_OP_MACHINE_NEXT] = OP(priv_machine_id, machine_next_valid, machine_next_run),
+    [PRIV_OP_MACHINE_STATS] = OP(priv_machine_id, machine_id_valid, machine_stats_run),
+    [PRIV_OP_SUBVOL_CREATE] = OP(priv_subvol, subvol_valid, subvol_create_run),
+    [PRIV_OP_SUBVOL_SNAPSHOT] = OP(priv_subvol_snapshot, subvol_snapshot_valid, subvol_snapshot_run),
+    [PRIV_OP_SUBVOL_DELETE] = OP(priv_subvol, subvol_valid, subvol_delete_run),
+};
+
+/* Aligned storage for the body of any operation. */
+union body {
+    struct priv_machine_start machine_start;
+    struct priv_machine_id machine_id;
+    struct priv_subvol subvol;
+    struct priv_subvol_snapshot subvol_snapshot;
+};
+
+const struct priv_op_def *priv_check(const void *packet, size_t len, size_t n_fds)
+{
+    const struct priv_op_def *op;
+    struct priv_header header;
+    union body body;
+    size_t want_fds = 0;
+
+    if (len < sizeof(header)) {
+        return NULL;
+    }
+    memcpy(&header, packet, sizeof(header));
+    if (header.magic != PRIV_MAGIC || header.version != PRIV_VERSION || header.op >= PRIV_OP_COUNT_) {
+        return NULL;
+    }
+    op = &ops[header.op];
+    ASSERT(op->run && op->valid && op->size <= sizeof(body));
+    if (len != sizeof(header) + op->size) {
+        return NULL;
+    }
+    memcpy(&body, (const char *)packet + sizeof(header), op->size);
+    if (!op->valid(&body)) {
+        return NULL;
+    }
+    if (header.op == PRIV_OP_MACHINE_START) {
+        want_fds = (size_t)__builtin_popcount(body.machine_start.fd_mask);
+    }
+    return n_fds == want_fds ? op : NULL;
+}
+
+void priv_dispatch(struct priv_ctx *ctx, const struct priv_op_def *op, const void *packet, const int *fds,
+                   struct priv_answer *answer)
+{
+    struct priv_request req;
+    struct err e = {0};
+    union body body;
+    size_t next = 0;
+
+    ASSERT(ctx && op && packet && answer);
+    memcpy(&body, (const char *)packet + sizeof(struct priv_header), op->size);
+    req.body = &body;
+    for (unsigned i = 0; i < PRIV_FD_COUNT_; i++) {
+        bool sent = op == &ops[PRIV_OP_MACHINE_START] && (body.machine_start.fd_mask & (1u << i));
+
+        req.fds[i] = sent ? fds[next++] : FD_NONE;
+    }
+    *answer = (struct priv_answer){.reply = {.magic = PRIV_MAGIC}, .fd = FD_NONE};
+    answer->reply.code = op->run(ctx, &req, answer, &e);
+    if (answer->reply.code < 0) {
+        ASSERT(e.code == answer->reply.code && answer->fd < 0);
+        snprintf(answer->reply.reason, sizeof(answer->reply.reason), "%s", e.reason);
+        snprintf(answer->reply.msg, sizeof(answer->reply.msg), "%s", e.msg);
+    }
+}
