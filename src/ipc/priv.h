@@ -186,7 +186,10 @@ MUST_CHECK int priv_machine_start(struct priv_client *c, const struct priv_machi
                                   const int fds[PRIV_FD_COUNT_], struct priv_machine *ret,
                                   int *ret_pidfd, struct err *e);
 
-/* Empties the root of a running VMM: call it as soon as QMP answers. Repeatable. -ENOENT: no such machine. */
+/*
+ * Empties the root of a running VMM. Call it once QMP has answered query-status: QEMU sends its greeting
+ * before it has opened its files. Repeatable. -ENOENT: no such machine.
+ */
 MUST_CHECK int priv_machine_seal(struct priv_client *c, const char *id, struct err *e);
 
 /* Ends the machine and removes all that root made for it. 0 also when there was none. */

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,6 +81,7 @@ static int jail_enter(const struct jail_spec *spec, int *error_fd, struct err *e
 
     jail_reset_signals();
     jail_prefer_for_oom();
+    umask(0); /* what the jail's root holds must be readable for the VMM; it cannot make a file itself */
     r = jail_join_cgroups(spec, e);
     if (r < 0) {
         return r;

@@ -61,14 +61,26 @@ int jail_mount_flags(int mount_fd, uint64_t attr_set, struct err *e)
     return 0;
 }
 
-/* A new file system with at most one option, mounted nowhere yet. */
-static int jail_new_fs(const char *type, const char *key, const char *value, struct err *e)
+struct fs_option {
+    const char *key;
+    const char *value;
+};
+
+/* A new file system, mounted nowhere yet. */
+static int jail_new_fs(const char *type, const struct fs_option *options, size_t n, struct err *e)
 {
     cleanup_close int fs_fd = fsopen(type, FSOPEN_CLOEXEC);
     int fd;
 
-    if (FAULT("jail.new_fs") || fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, key, value, 0) < 0 ||
-        fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0) {
+    if (FAULT("jail.new_fs") || fs_fd < 0) {
+        return err_wrap(e, -errno, "making a %s", type);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (fsconfig(fs_fd, FSCONFIG_SET_STRING, options[i].key, options[i].value, 0) < 0) {
+            return err_wrap(e, -errno, "setting %s of a %s", options[i].key, type);
+        }
+    }
+    if (fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0) {
         return err_wrap(e, -errno, "making a %s", type);
     }
     fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NODEV);
@@ -80,8 +92,9 @@ static int jail_new_fs(const char *type, const char *key, const char *value, str
 
 int jail_tmpfs(struct err *e)
 {
+    static const struct fs_option options[] = {{"size", "64k"}, {"mode", "0555"}};
     /* Before 6.15 nothing can be mounted in a detached tree, so it lies over the old root meanwhile. */
-    cleanup_close int fd = jail_new_fs("tmpfs", "size", "64k", e);
+    cleanup_close int fd = jail_new_fs("tmpfs", options, ARRAY_SIZE(options), e);
 
     if (fd < 0) {
         return fd;
@@ -209,6 +222,7 @@ static int jail_make_names(int root_fd, const struct jail_spec *spec, struct err
 
 int jail_root(const struct jail_spec *spec, gid_t *ret_kvm_gid, struct err *e)
 {
+    static const struct fs_option own_processes = {"subset", "pid"};
     cleanup_close int root_fd = FD_NONE;
     cleanup_close int proc_fd = FD_NONE;
     int r;
@@ -236,7 +250,7 @@ int jail_root(const struct jail_spec *spec, gid_t *ret_kvm_gid, struct err *e)
             return r;
         }
     }
-    proc_fd = jail_new_fs("proc", "subset", "pid", e);
+    proc_fd = jail_new_fs("proc", &own_processes, 1, e);
     if (proc_fd < 0) {
         return proc_fd;
     }
