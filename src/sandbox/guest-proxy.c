@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/guest-proxy.h"
+
+#include "base/clock.h"
+#include "http/proxy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ANSWER_HEADERS_MAX CHANNEL_HEADERS_MAX
+#define SESSION_DEADLINE_MS 10000
+
+struct guest_upstream {
+    struct channel_stream *stream; /* owned */
+    struct http_headers headers;   /* owned: of the answer, once it is there */
+};
+
+static ssize_t guest_send(void *up, const void *data, size_t len, struct err *e)
+{
+    struct guest_upstream *g = up;
+
+    return channel_stream_write_some(g->stream, data, len, e);
+}
+
+static int guest_send_end(void *up, struct err *e)
+{
+    struct guest_upstream *g = up;
+
+    (void)e;
+    channel_stream_finish(g->stream);
+    return 0;
+}
+
+static int64_t length_of(const struct http_headers *headers)
+{
+    const char *text = http_headers_get(headers, "content-length");
+    uint64_t value = 0;
+
+    return text && str_to_u64(text, INT64_MAX, &value) == 0 ? (int64_t)value : -1;
+}
+
+static int guest_head(void *up, int *ret_status, const struct http_headers **ret_headers, int64_t *ret_length,
+                      struct err *e)
+{
+    struct guest_upstream *g = up;
+    const struct channel_head *head = NULL;
+    int r = channel_stream_read_head(g->stream, 0, &head, e);
+
+    if (r < 0) {
+        return r;
+    }
+    if (g->headers.n == 0) {
+        for (size_t i = 0; i < head->n_headers; i++) {
+            http_headers_add(&g->headers, head->headers[i].name, head->headers[i].value);
+        }
+    }
+    *ret_status = head->status;
+    *ret_headers = &g->headers;
+    *ret_length = length_of(&g->headers);
+    return 0;
+}
+
+static ssize_t guest_recv(void *up, void *data, size_t len, struct err *e)
+{
+    struct guest_upstream *g = up;
+
+    return channel_stream_read(g->stream, data, len, 0, e);
+}
+
+static struct pollfd guest_pollfd(void *up, bool want_send)
+{
+    struct guest_upstream *g = up;
+
+    (void)want_send; /* the stream's descriptor tells of room, too */
+    channel_stream_clear(g->stream);
+    return (struct pollfd){.fd = channel_stream_fd(g->stream), .events = POLLIN};
+}
+
+static void guest_abort(void *up)
+{
+    struct guest_upstream *g = up;
+
+    channel_stream_cancel(g->stream);
+}
+
+static const struct http_upstream_ops guest_ops = {
+    .send = guest_send,
+    .send_end = guest_send_end,
+    .head = guest_head,
+    .recv = guest_recv,
+    .pollfd = guest_pollfd,
+    .abort = guest_abort,
+};
+
+/* Where a guest path may lead: the rest of the daemon's routes is for us alone. */
+static bool path_is_open(const char *rest)
+{
+    static const char *const open_paths[] = {"/commands", "/files", "/metrics", "/health"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(open_paths); i++) {
+        size_t len = strlen(open_paths[i]);
+
+        if (strncmp(rest, open_paths[i], len) == 0 && (rest[len] == '\0' || rest[len] == '/')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int start(struct http_request *req, struct channel *ch, const char *rest, struct guest_upstream *g,
+                 struct err *e)
+{
+    const char *query = http_request_query_raw(req);
+    cleanup_free char *target = xasprintf("%s%s%s", rest, query ? "?" : "", query ? query : "");
+    struct channel_header headers[CHANNEL_HEADERS_MAX];
+    struct http_headers passed = HTTP_HEADERS_INIT;
+    struct channel_request request = {.method = http_request_method(req), .target = target, .headers = headers};
+    char length[24];
+    int r;
+
+    http_proxy_headers(req, NULL, &passed);
+    for (size_t i = 0; i < passed.n && request.n_headers < ARRAY_SIZE(headers) - 1; i++) {
+        headers[request.n_headers++] = (struct channel_header){passed.v[i].name, passed.v[i].value};
+    }
+    if (http_body_length(req) > 0) {
+        snprintf(length, sizeof(length), "%lld", (long long)http_body_length(req));
+        headers[request.n_headers++] = (struct channel_header){"content-length", length};
+    }
+    request.has_body = http_body_length(req) != 0;
+    r = channel_request(ch, &request, deadline_in_ms(SESSION_DEADLINE_MS), &g->stream, e);
+    http_headers_done(&passed);
+    return r;
+}
+
+int guest_proxy(struct http_request *req, struct resident *res, const char *rest, struct err *e)
+{
+    const struct http_proxy_opts opts = {.body_limit = 0};
+    struct guest_upstream g = {.headers = HTTP_HEADERS_INIT};
+    struct channel *ch = NULL;
+    int r;
+
+    if (!path_is_open(rest)) {
+        return err_set(e, -ENOENT, "not_found", "there is no such path in a sandbox");
+    }
+    r = resident_guest_begin(res, &ch, e);
+    if (r < 0) {
+        return r;
+    }
+    http_body_limit(req, UINT64_MAX);
+    http_request_io_timeout(req, 0);
+    r = start(req, ch, rest, &g, e);
+    if (r == 0) {
+        r = http_proxy_run(req, &guest_ops, &g, &opts, e);
+        channel_stream_free(g.stream);
+        http_headers_done(&g.headers);
+    }
+    resident_guest_end(res);
+    return r;
+}

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/lifecycle.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "sandbox/base.h"
+#include "sandbox/console.h"
+#include "sandbox/disk.h"
+#include "sandbox/guest.h"
+#include "sandbox/template.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* From a saved base machine to a guest that is set up: 0.1 s when idle, much more on a busy host. */
+#define START_DEADLINE_MS 60000
+#define TEARDOWN_DEADLINE_MS 15000
+#define HOSTNAME_DIGITS 12
+
+static bool caller_gone(const struct lifecycle_caller *caller)
+{
+    return caller && caller->gone && caller->gone(caller->arg);
+}
+
+static int canceled(struct err *e)
+{
+    return err_set(e, -ECANCELED, "client_gone", "the client has gone, so the sandbox was not made");
+}
+
+static struct priv_subvol subvolume_of(const struct resident *res)
+{
+    struct priv_subvol what = {.kind = PRIV_SUBVOL_SANDBOX};
+
+    ASSERT(str_copy(what.id, sizeof(what.id), res->record.id) == 0);
+    return what;
+}
+
+/* ---- the disk ---- */
+
+static int make_disk(struct resident *res, const struct template *t, struct err *e)
+{
+    struct priv_subvol what = subvolume_of(res);
+    cleanup_close int dir_fd = FD_NONE;
+    cleanup_close int disk_fd = FD_NONE;
+    int r = priv_subvol_create(res->node->host.priv, &what, e);
+
+    if (r < 0) {
+        return err_wrap(e, r, "making a subvolume for the sandbox");
+    }
+    dir_fd = fs_open_beneath(res->node->sandboxes_fd, res->record.id, O_RDONLY | O_DIRECTORY, 0);
+    if (dir_fd < 0) {
+        return err_wrap(e, dir_fd, "opening the sandbox's folder");
+    }
+    disk_fd = fs_open_beneath(dir_fd, "disk.img", O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (disk_fd < 0) {
+        return err_wrap(e, disk_fd, "making the disk");
+    }
+    r = disk_clone_into(t->disk_fd, disk_fd);
+    if (r < 0) {
+        return err_wrap(e, r, "cloning template '%s'", t->name);
+    }
+    res->disk_fd = TAKE_FD(disk_fd);
+    return 0;
+}
+
+static int open_disk(struct resident *res, struct err *e)
+{
+    cleanup_free char *name = xasprintf("%s/disk.img", res->record.id);
+    int fd = fs_open_beneath(res->node->sandboxes_fd, name, O_RDWR, 0);
+
+    if (fd < 0) {
+        return err_wrap(e, fd, "opening the disk");
+    }
+    res->disk_fd = fd;
+    return 0;
+}
+
+/* ---- the machine ---- */
+
+void lifecycle_end_machine(struct resident *res)
+{
+    struct machine *m;
+
+    resident_guest_shut(res);
+    pthread_mutex_lock(&res->lock);
+    m = TAKE_PTR(res->machine);
+    if (res->record.has_machine) {
+        res->record.has_machine = false;
+    }
+    pthread_mutex_unlock(&res->lock);
+    if (m) {
+        uint32_t slot = machine_record(m)->slot;
+
+        machine_destroy(m);
+        node_slot_give(res->node, slot);
+    }
+    res->disk_fd = fd_close(res->disk_fd);
+}
+
+static int start_vmm(struct resident *res, const struct base *base, struct machine_spec *spec,
+                     uint64_t deadline_ns, struct machine **ret, struct err *e)
+{
+    cleanup_close int console_fd = FD_NONE;
+    cleanup_close int device_fd = base_open_device_state(base);
+    int r;
+
+    if (device_fd < 0) {
+        return err_wrap(e, device_fd, "opening the base machine's device state");
+    }
+    r = console_open(res->node, spec->id, &console_fd, e);
+    if (r < 0) {
+        return r;
+    }
+    spec->accel = base->accel;
+    spec->memory_fd = base->memory_fd;
+    spec->disk_fd = res->disk_fd;
+    spec->console_fd = console_fd;
+    spec->device_state_fd = device_fd;
+    return machine_start(&res->node->host, spec, deadline_ns, ret, e);
+}
+
+static void keep_machine(struct resident *res, struct machine *m, enum qemu_accel accel)
+{
+    pthread_mutex_lock(&res->lock);
+    res->machine = m;
+    res->record.machine = *machine_record(m);
+    res->record.has_machine = true;
+    res->record.accel = accel;
+    res->record.started_at_ms = clock_wall_ms();
+    pthread_mutex_unlock(&res->lock);
+}
+
+/* A machine of the sandbox's shape with the sandbox's disk in it, stopped. */
+static int bring_machine(struct resident *res, uint64_t deadline_ns, struct err *e)
+{
+    const struct base *base = NULL;
+    struct machine *m = NULL;
+    char id[ID_SIZE];
+    struct machine_spec spec = {.id = id,
+                                .vcpus = res->record.shape.vcpus,
+                                .memory_mib = res->record.shape.memory_mib,
+                                .kernel_fd = FD_NONE,
+                                .initrd_fd = FD_NONE};
+    int r = base_get(res->node, spec.vcpus, spec.memory_mib, &base, e);
+
+    if (r < 0) {
+        return r;
+    }
+    r = node_slot_take(res->node, &spec.slot);
+    if (r < 0) {
+        return err_set(e, r, "node_full", "this node runs as many machines as it has users for");
+    }
+    id_new(ID_MACHINE, id);
+    r = start_vmm(res, base, &spec, deadline_ns, &m, e);
+    if (r < 0) {
+        node_slot_give(res->node, spec.slot);
+        return r;
+    }
+    keep_machine(res, m, base->accel);
+    return machine_resize_disk(m, (uint64_t)res->record.shape.disk_mib << 20, deadline_ns, e);
+}
+
+int lifecycle_attach(struct resident *res, struct machine *machine_take, uint64_t deadline_ns, struct err *e)
+{
+    struct channel *ch = NULL;
+    int r;
+
+    res->machine = machine_take;
+    r = channel_new(&(struct channel_options){.path = machine_channel_path(res->machine), .sandbox = res->record.id},
+                    &ch, e);
+    if (r < 0) {
+        return r;
+    }
+    pthread_mutex_lock(&res->lock);
+    res->channel = ch;
+    pthread_mutex_unlock(&res->lock);
+    return channel_wait(ch, deadline_ns, e);
+}
+
+static int set_up_guest(struct resident *res, const char *default_user, const char *fstype,
+                        uint64_t deadline_ns, struct err *e)
+{
+    char hostname[HOSTNAME_DIGITS + 9];
+    struct guest_setup setup = {.hostname = hostname,
+                                .machine_id = res->record.machine_id,
+                                .default_user = default_user,
+                                .fstype = fstype,
+                                .env = res->record.env,
+                                .disk_bytes = (uint64_t)res->record.shape.disk_mib << 20};
+    int r = machine_resume(res->machine, deadline_ns, e);
+
+    snprintf(hostname, sizeof(hostname), "sandbox-%.*s", HOSTNAME_DIGITS, res->record.id);
+    if (r == 0) {
+        r = lifecycle_attach(res, res->machine, deadline_ns, e);
+    }
+    return r < 0 ? r : guest_setup(res->channel, &setup, deadline_ns, e);
+}
+
+/* ---- create ---- */
+
+static int check_disk_size(const struct resident *res, const struct template *t, struct err *e)
+{
+    uint64_t size = (uint64_t)res->record.shape.disk_mib << 20;
+
+    if (size < t->size_bytes) {
+        return err_field(e, -EINVAL, "out_of_range", "disk_mib",
+                         "'disk_mib' must be at least %llu: template '%s' is that large",
+                         (unsigned long long)((t->size_bytes + (1 << 20) - 1) >> 20), t->name);
+    }
+    return 0;
+}
+
+static int create_steps(struct resident *res, const struct template *t, const struct lifecycle_caller *caller,
+                        struct err *e)
+{
+    uint64_t deadline_ns = deadline_in_ms(START_DEADLINE_MS);
+    int r = record_write(res->node->records_fd, &res->record, RECORD_SURVIVES_PROCESS);
+
+    if (r < 0) {
+        return err_wrap(e, r, "writing the record");
+    }
+    r = make_disk(res, t, e);
+    if (r == 0 && caller_gone(caller)) {
+        r = canceled(e);
+    }
+    if (r == 0) {
+        r = bring_machine(res, deadline_ns, e);
+    }
+    if (r == 0 && caller_gone(caller)) {
+        r = canceled(e);
+    }
+    if (r == 0) {
+        r = set_up_guest(res, t->default_user, t->fstype, deadline_ns, e);
+    }
+    if (r == 0 && caller_gone(caller)) {
+        r = canceled(e);
+    }
+    return r < 0 ? r : resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);
+}
+
+static void count_create(struct node *node, int r, uint64_t begun_ns)
+{
+    pthread_mutex_lock(&node->lock);
+    if (r == 0) {
+        node->counters.created++;
+        node->counters.create_ns += clock_now_ns() - begun_ns;
+    } else {
+        node->counters.create_failed++;
+    }
+    pthread_mutex_unlock(&node->lock);
+}
+
+static int create_new(struct resident *res, const struct lifecycle_caller *caller, struct err *e)
+{
+    cleanup_template struct template t = {.disk_fd = FD_NONE};
+    uint64_t begun_ns = clock_now_ns();
+    int r = template_open(res->node, res->record.template_name, &t, e);
+
+    if (r == 0) {
+        r = check_disk_size(res, &t, e);
+    }
+    if (r == 0) {
+        r = node_check_room(res->node, res->record.shape.memory_mib, e);
+    }
+    if (r == 0) {
+        r = create_steps(res, &t, caller, e);
+    }
+    count_create(res->node, r, begun_ns);
+    if (r < 0) {
+        struct err undo = {0};
+
+        if (lifecycle_remove_all(res, &undo) < 0) {
+            log_error(&(struct log_ctx){.sandbox = res->record.id}, "a failed create leaves something: %s", undo.msg);
+        }
+    }
+    return r;
+}
+
+/* Another request was here first: the same wish gets the same answer. */
+static int join_existing(struct resident *res, const struct record *rec, struct err *e)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&res->op); /* a create under way is waited for */
+    if (res->gone) {
+        r = err_set(e, -EAGAIN, "try_again", "an earlier attempt to make this sandbox failed: try again");
+    } else if (!record_same_spec(&res->record, rec)) {
+        r = err_field(e, -EEXIST, "sandbox_exists", "id", "there is a sandbox with this id and another spec");
+    }
+    pthread_mutex_unlock(&res->op);
+    return r;
+}
+
+int lifecycle_create(struct node *node, const struct record *rec, const struct lifecycle_caller *caller,
+                     struct resident **ret, bool *ret_existed, struct err *e)
+{
+    CLEANUP(resident_unrefp) struct resident *res = NULL;
+    int r = resident_add(node, rec, &res, e);
+
+    if (r == -EEXIST) {
+        r = join_existing(res, rec, e);
+        *ret_existed = true;
+    } else if (r == 0) {
+        pthread_mutex_lock(&res->op);
+        r = create_new(res, caller, e);
+        pthread_mutex_unlock(&res->op);
+        *ret_existed = false;
+    }
+    if (r == 0) {
+        *ret = TAKE_PTR(res);
+    }
+    return r;
+}
+
+/* ---- delete ---- */
+
+int lifecycle_remove_all(struct resident *res, struct err *e)
+{
+    struct priv_subvol what = subvolume_of(res);
+    int r;
+
+    lifecycle_end_machine(res);
+    r = priv_subvol_delete(res->node->host.priv, &what, e);
+    if (r == 0) {
+        r = record_remove(res->node->records_fd, res->record.id);
+    }
+    if (r < 0) {
+        return err_wrap(e, r, "removing sandbox %s", res->record.id);
+    }
+    res->gone = true;
+    resident_drop(res);
+    return 0;
+}
+
+int lifecycle_delete(struct resident *res, struct err *e)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&res->op);
+    if (!res->gone) {
+        if (resident_state(res) != SANDBOX_STATE_DELETING) {
+            r = resident_set_state(res, SANDBOX_STATE_DELETING, NULL, RECORD_SURVIVES_PROCESS, e);
+        }
+        if (r == 0) {
+            r = lifecycle_remove_all(res, e);
+        }
+        if (r == 0) {
+            pthread_mutex_lock(&res->node->lock);
+            res->node->counters.deleted++;
+            pthread_mutex_unlock(&res->node->lock);
+        }
+    }
+    pthread_mutex_unlock(&res->op);
+    return r;
+}
+
+/* ---- stop and start ---- */
+
+static int refuse(struct resident *res, const char *what, struct err *e)
+{
+    return err_set(e, -ESTALE, "conflict", "a sandbox that is %s cannot be %s",
+                   sandbox_state_name(resident_state(res)), what);
+}
+
+static void tear_down_guest(struct resident *res)
+{
+    struct channel *ch = NULL;
+    struct err e = {0};
+
+    if (resident_guest_begin(res, &ch, NULL) < 0) {
+        return;
+    }
+    if (guest_call(ch, &(struct guest_call){"POST", "/teardown", NULL, deadline_in_ms(TEARDOWN_DEADLINE_MS)}, NULL,
+                   &e) < 0) {
+        log_warn(&(struct log_ctx){.sandbox = res->record.id},
+                 "the guest did not stop cleanly, going on as if the power had failed: %s", e.msg);
+    }
+    resident_guest_end(res);
+}
+
+static int stop_steps(struct resident *res, struct err *e)
+{
+    int r;
+
+    tear_down_guest(res);
+    r = resident_set_state(res, SANDBOX_STATE_STOPPING, NULL, RECORD_SURVIVES_PROCESS, e);
+    if (r < 0) {
+        return r;
+    }
+    lifecycle_end_machine(res);
+    return resident_set_state(res, SANDBOX_STATE_STOPPED, NULL, RECORD_SURVIVES_HOST, e);
+}
+
+int lifecycle_stop(struct resident *res, struct err *e)
+{
+    int r;
+
+    pthread_mutex_lock(&res->op);
+    switch (res->gone ? SANDBOX_STATE_DELETED : resident_state(res)) {
+    case SANDBOX_STATE_STOPPED:
+        r = 0;
+        break;
+    case SANDBOX_STATE_RUNNING:
+        r = stop_steps(res, e);
+        break;
+    default:
+        r = refuse(res, "stopped", e);
+        break;
+    }
+    pthread_mutex_unlock(&res->op);
+    return r;
+}
+
+static int start_steps(struct resident *res, struct err *e)
+{
+    cleanup_template struct template t = {.disk_fd = FD_NONE};
+    uint64_t deadline_ns = deadline_in_ms(START_DEADLINE_MS);
+    int r = template_open(res->node, res->record.template_name, &t, NULL);
+
+    if (r < 0) { /* the template may be gone; the disk is the sandbox's own */
+        snprintf(t.default_user, sizeof(t.default_user), "root");
+        snprintf(t.fstype, sizeof(t.fstype), "ext4");
+    }
+    r = node_check_room(res->node, res->record.shape.memory_mib, e);
+    if (r == 0) {
+        r = resident_set_state(res, SANDBOX_STATE_RESUMING, NULL, RECORD_SURVIVES_PROCESS, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    r = open_disk(res, e);
+    if (r == 0) {
+        r = bring_machine(res, deadline_ns, e);
+    }
+    if (r == 0) {
+        r = set_up_guest(res, t.default_user, t.fstype, deadline_ns, e);
+    }
+    if (r < 0) {
+        lifecycle_end_machine(res);
+        IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_FAILED, e ? e->msg : "the start failed",
+                                         RECORD_SURVIVES_PROCESS, NULL)); /* the first error is what counts */
+        return r;
+    }
+    return resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);
+}
+
+int lifecycle_start(struct resident *res, struct err *e)
+{
+    int r;
+
+    pthread_mutex_lock(&res->op);
+    switch (res->gone ? SANDBOX_STATE_DELETED : resident_state(res)) {
+    case SANDBOX_STATE_RUNNING:
+        r = 0;
+        break;
+    case SANDBOX_STATE_STOPPED:
+    case SANDBOX_STATE_FAILED:
+        r = start_steps(res, e);
+        break;
+    default:
+        r = refuse(res, "started", e);
+        break;
+    }
+    pthread_mutex_unlock(&res->op);
+    return r;
+}
+
+/* ---- the machine ended by itself ---- */
+
+void lifecycle_machine_died(struct resident *res)
+{
+    const struct log_ctx ctx = {.sandbox = res->record.id};
+    cleanup_buf struct buf tail = BUF_INIT(sizeof(res->last_console) - 1);
+    const char *why = "the machine has ended unexpectedly";
+    struct err e = {0};
+
+    if (console_shows_panic(res->node, res->record.machine.id)) {
+        why = "the guest's kernel has panicked";
+    }
+    if (console_read_tail(res->node, res->record.machine.id, &tail) == 0) {
+        snprintf(res->last_console, sizeof(res->last_console), "%s", buf_str(&tail));
+        log_warn(&ctx, "%s; its console ended with: %s", why, res->last_console);
+    }
+    lifecycle_end_machine(res);
+    if (resident_set_state(res, SANDBOX_STATE_FAILED, why, RECORD_SURVIVES_PROCESS, &e) < 0) {
+        log_error(&ctx, "%s", e.msg);
+    }
+    pthread_mutex_lock(&res->node->lock);
+    res->node->counters.machine_deaths++;
+    pthread_mutex_unlock(&res->node->lock);
+}

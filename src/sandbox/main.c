@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * space-sandbox-manager: decides and runs the lifecycles of a node's sandboxes. Its stages:
+ *
+ *     1. options read                       now possible: everything that its user may do
+ *     2. no capability, no new privileges,  not any more: becoming more than an ordinary user; reading
+ *        not dumpable                       our memory from another process of the same user
+ *     3. pool opened, VMM probed            (the probe is the only program that it ever executes)
+ *     4. recovered                          now true: records, machines, folders agree
+ *     5. serving
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "http/route.h"
+#include "sandbox/monitor.h"
+#include "sandbox/node.h"
+#include "sandbox/recover.h"
+#include "sandbox/routes.h"
+
+#include <cap-ng.h>
+#include <getopt.h>
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROGRAM "space-sandbox-manager"
+/* A stream holds a thread for its life: commands that run for hours, terminals, watches. */
+#define THREADS_MAX 4096
+#define CONNECTIONS_MAX 8192
+#define NODE_MANAGER_WAIT_MS 30000
+
+static struct http_server *server; /* for the signal handler */
+
+struct options {
+    struct node_options node;
+    const char *gateway_user;
+};
+
+static const char usage[] =
+    "Usage: " PROGRAM " [OPTION]...\n"
+    "Runs the sandboxes of this node; started by 'space up' or systemd, without privileges.\n\n"
+    "  --state-dir DIR     where pool and guest kernel are (/var/lib/space)\n"
+    "  --run-dir DIR       where sockets are (/run/space)\n"
+    "  --gateway-user USER the user besides root that may ask (space-gateway)\n"
+    "  --no-kvm            software emulation even where there is /dev/kvm\n"
+    "  --help, --version\n";
+
+static int read_options(int argc, char **argv, struct options *ret)
+{
+    static const struct option table[] = {
+        {"state-dir", required_argument, NULL, 's'}, {"run-dir", required_argument, NULL, 'r'},
+        {"gateway-user", required_argument, NULL, 'g'}, {"no-kvm", no_argument, NULL, 'k'},
+        {"help", no_argument, NULL, 'h'},             {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
+    };
+    int c;
+
+    *ret = (struct options){.node = {"/var/lib/space", "/run/space", true, 0}, .gateway_user = "space-gateway"};
+    while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
+        switch (c) {
+        case 's':
+            ret->node.state_dir = optarg;
+            break;
+        case 'r':
+            ret->node.run_dir = optarg;
+            break;
+        case 'g':
+            ret->gateway_user = optarg;
+            break;
+        case 'k':
+            ret->node.allow_kvm = false;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            exit(0);
+        case 'v':
+            puts(PROGRAM " " SPACE_VERSION);
+            exit(0);
+        default:
+            fputs("Try '" PROGRAM " --help'.\n", stderr);
+            return -EINVAL;
+        }
+    }
+    return optind == argc ? 0 : -EINVAL;
+}
+
+static int find_gateway_user(struct options *o, struct err *e)
+{
+    struct passwd *pw = getpwnam(o->gateway_user);
+
+    if (!pw) {
+        return err_set(e, -ENOENT, NULL, "there is no user '%s': run 'space up' or name another with --gateway-user",
+                       o->gateway_user);
+    }
+    o->node.client_uid = pw->pw_uid;
+    return 0;
+}
+
+static int give_up_privileges(struct err *e)
+{
+    const struct rlimit no_core = {0, 0};
+
+    if (geteuid() == 0) {
+        return err_set(e, -EPERM, NULL, PROGRAM " does not run as root: start it as user space-sandbox");
+    }
+    capng_clear(CAPNG_SELECT_ALL);
+    if (capng_apply(CAPNG_SELECT_CAPS) < 0) {
+        return err_set(e, -EPERM, NULL, "cannot drop capabilities");
+    }
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
+        setrlimit(RLIMIT_CORE, &no_core) < 0) {
+        return err_wrap(e, -errno, "giving up privileges");
+    }
+    umask(0077);
+    return 0;
+}
+
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit) < 0) {
+            log_warn(NULL, "cannot raise the limit of open files, ignoring: %m");
+        }
+    }
+}
+
+static bool peer_allowed(const struct ucred *peer, void *ctx)
+{
+    const struct node *node = ctx;
+
+    return peer->uid == 0 || peer->uid == node->client_uid;
+}
+
+/* The services start in any order: the node manager may not listen yet. */
+static int recover_when_possible(struct node *node, struct err *e)
+{
+    uint64_t deadline_ns = deadline_in_ms(NODE_MANAGER_WAIT_MS);
+    const struct timespec pause = {.tv_nsec = 50000000};
+    struct priv_machine first;
+    int pidfd = FD_NONE;
+    int r;
+
+    while ((r = priv_machine_next(node->host.priv, "", &first, &pidfd, e)) < 0 && !deadline_passed(deadline_ns)) {
+        nanosleep(&pause, NULL);
+    }
+    fd_close(pidfd);
+    return r < 0 ? err_wrap(e, r, "reaching the node manager") : recover_node(node, e);
+}
+
+static int handle(struct http_request *req, struct err *e)
+{
+    return http_router_handle(&node_router, req, e);
+}
+
+static void on_signal(int signo)
+{
+    (void)signo;
+    http_server_stop(server);
+}
+
+static int serve(struct node *node, const struct options *o, struct err *e)
+{
+    cleanup_free char *socket = xasprintf("%s/sandbox-manager.sock", o->node.run_dir);
+    struct sigaction action = {.sa_handler = on_signal};
+    struct monitor *monitor;
+    int r;
+
+    server = http_server_new(&(struct http_server_opts){
+        .handler = handle, .ctx = node, .name = PROGRAM, .max_threads = THREADS_MAX, .max_connections = CONNECTIONS_MAX});
+    r = http_server_listen_unix(server, socket, 0666, peer_allowed, e);
+    if (r == 0) {
+        sigaction(SIGTERM, &action, NULL);
+        sigaction(SIGINT, &action, NULL);
+        monitor = monitor_start(node);
+        log_info(NULL, "serving on %s; VMM %s, %s", socket, node->vmm_version, node_accel_name(node->accel));
+        r = http_server_run(server, e);
+        monitor_stop(monitor);
+    }
+    http_server_free(server);
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    CLEANUP(node_closep) struct node *node = NULL;
+    struct options options;
+    struct err e = {0};
+    int r;
+
+    log_init(PROGRAM);
+    if (read_options(argc, argv, &options) < 0) {
+        return 2;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    r = find_gateway_user(&options, &e);
+    if (r == 0) {
+        r = give_up_privileges(&e);
+    }
+    if (r == 0) {
+        raise_descriptor_limit();
+        r = node_open(&options.node, &node, &e);
+    }
+    if (r == 0) {
+        r = recover_when_possible(node, &e);
+    }
+    if (r == 0) {
+        r = serve(node, &options, &e);
+    }
+    if (r < 0) {
+        log_error(NULL, "%s", e.msg);
+    }
+    return r < 0 ? 1 : 0;
+}

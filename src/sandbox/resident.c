@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/resident.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void resident_free(struct resident *res)
+{
+    ASSERT(!res->channel && res->guest_users == 0);
+    machine_forget(res->machine); /* a deleted one has none any more */
+    fd_close(res->disk_fd);
+    record_done(&res->record);
+    pthread_cond_destroy(&res->idle);
+    pthread_mutex_destroy(&res->lock);
+    pthread_mutex_destroy(&res->op);
+    free(res);
+}
+
+static struct resident *find_locked(struct node *node, const char *id)
+{
+    for (struct resident *r = node->residents; r; r = r->next) {
+        if (str_eq(r->record.id, id)) {
+            return r;
+        }
+    }
+    return NULL;
+}
+
+struct resident *resident_find(struct node *node, const char *id)
+{
+    struct resident *res;
+
+    pthread_mutex_lock(&node->lock);
+    res = find_locked(node, id);
+    if (res) {
+        res->refs++;
+    }
+    pthread_mutex_unlock(&node->lock);
+    return res;
+}
+
+static struct resident *resident_new(struct node *node, const struct record *rec)
+{
+    struct resident *res = xnew(struct resident);
+
+    res->node = node;
+    res->refs = 2; /* the list's and the caller's */
+    res->record = *rec;
+    json_incref(res->record.env);
+    res->disk_fd = FD_NONE;
+    pthread_mutex_init(&res->op, NULL);
+    pthread_mutex_init(&res->lock, NULL);
+    pthread_cond_init(&res->idle, NULL);
+    return res;
+}
+
+int resident_add(struct node *node, const struct record *rec, struct resident **ret, struct err *e)
+{
+    struct resident *res;
+    int r = 0;
+
+    pthread_mutex_lock(&node->lock);
+    res = find_locked(node, rec->id);
+    if (res) {
+        res->refs++;
+        r = -EEXIST;
+    } else if (node->n_residents >= NODE_RESIDENTS_MAX) {
+        r = -EUSERS;
+    } else {
+        res = resident_new(node, rec);
+        res->next = node->residents;
+        node->residents = res;
+        node->n_residents++;
+    }
+    pthread_mutex_unlock(&node->lock);
+    if (r == -EUSERS) {
+        return err_set(e, r, "node_full", "this node holds %d sandboxes and takes no more", NODE_RESIDENTS_MAX);
+    }
+    *ret = res;
+    return r;
+}
+
+void resident_unref(struct resident *res)
+{
+    bool last;
+
+    if (!res) {
+        return;
+    }
+    pthread_mutex_lock(&res->node->lock);
+    last = --res->refs == 0;
+    pthread_mutex_unlock(&res->node->lock);
+    if (last) {
+        resident_free(res);
+    }
+}
+
+void resident_drop(struct resident *res)
+{
+    struct node *node = res->node;
+    bool found = false;
+
+    pthread_mutex_lock(&node->lock);
+    for (struct resident **at = &node->residents; *at && !found; at = &(*at)->next) {
+        if (*at == res) {
+            *at = res->next;
+            node->n_residents--;
+            found = true;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&node->lock);
+    if (found) {
+        resident_unref(res);
+    }
+}
+
+struct resident *resident_next_take(struct node *node, struct resident *res)
+{
+    struct resident *next;
+
+    pthread_mutex_lock(&node->lock);
+    next = res ? res->next : node->residents;
+    if (next) {
+        next->refs++;
+    }
+    pthread_mutex_unlock(&node->lock);
+    resident_unref(res);
+    return next;
+}
+
+void resident_free_all(struct node *node)
+{
+    while (node->residents) {
+        struct resident *res = node->residents;
+
+        resident_guest_shut(res);
+        resident_drop(res);
+    }
+}
+
+static int write_record(struct resident *res, enum record_durability durability, struct err *e)
+{
+    int r = record_write(res->node->records_fd, &res->record, durability);
+
+    return r < 0 ? err_wrap(e, r, "writing the record of sandbox %s", res->record.id) : 0;
+}
+
+int resident_set_state(struct resident *res, enum sandbox_state to, const char *reason,
+                       enum record_durability durability, struct err *e)
+{
+    const struct log_ctx ctx = {.sandbox = res->record.id};
+    enum sandbox_state from;
+    int r;
+
+    pthread_mutex_lock(&res->lock);
+    from = res->record.state;
+    if (from != to) {
+        ASSERT(sandbox_state_may_move(from, to, SANDBOX_BY_NODE) ||
+               sandbox_state_may_move(from, to, SANDBOX_BY_CLIENT));
+        res->record.state = to;
+    }
+    snprintf(res->record.reason, sizeof(res->record.reason), "%s", reason ? reason : "");
+    r = write_record(res, durability, e);
+    pthread_mutex_unlock(&res->lock);
+    log_info(&ctx, "%s -> %s%s%s", sandbox_state_name(from), sandbox_state_name(to), reason ? ": " : "",
+             reason ? reason : "");
+    return r;
+}
+
+enum sandbox_state resident_state(struct resident *res)
+{
+    enum sandbox_state state;
+
+    pthread_mutex_lock(&res->lock);
+    state = res->record.state;
+    pthread_mutex_unlock(&res->lock);
+    return state;
+}
+
+int resident_guest_begin(struct resident *res, struct channel **ret, struct err *e)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&res->lock);
+    if (res->record.state == SANDBOX_STATE_RUNNING && res->channel) {
+        res->guest_users++;
+        *ret = res->channel;
+    } else {
+        r = err_set(e, -ESTALE, "not_running", "the sandbox is %s%s%s: start it first",
+                    sandbox_state_name(res->record.state), res->record.reason[0] ? ", because " : "",
+                    res->record.reason);
+    }
+    pthread_mutex_unlock(&res->lock);
+    return r;
+}
+
+void resident_guest_end(struct resident *res)
+{
+    pthread_mutex_lock(&res->lock);
+    ASSERT(res->guest_users > 0);
+    if (--res->guest_users == 0) {
+        pthread_cond_broadcast(&res->idle);
+    }
+    pthread_mutex_unlock(&res->lock);
+}
+
+void resident_guest_shut(struct resident *res)
+{
+    struct channel *ch;
+
+    pthread_mutex_lock(&res->lock);
+    ch = TAKE_PTR(res->channel);
+    pthread_mutex_unlock(&res->lock);
+    if (!ch) {
+        return;
+    }
+    channel_close(ch);
+    pthread_mutex_lock(&res->lock);
+    while (res->guest_users > 0) {
+        pthread_cond_wait(&res->idle, &res->lock);
+    }
+    pthread_mutex_unlock(&res->lock);
+    channel_free(ch);
+}
+
+json_t *resident_to_json(struct resident *res)
+{
+    json_t *out;
+
+    pthread_mutex_lock(&res->lock);
+    out = json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:s*}", "id", res->record.id, "template",
+                    res->record.template_name, "state", sandbox_state_name(res->record.state), "vcpus",
+                    (int)res->record.shape.vcpus, "memory_mib", (int)res->record.shape.memory_mib, "disk_mib",
+                    (int)res->record.shape.disk_mib, "accel", node_accel_name(res->record.accel),
+                    "created_at_ms", (json_int_t)res->record.created_at_ms, "started_at_ms",
+                    (json_int_t)res->record.started_at_ms, "reason",
+                    res->record.reason[0] ? res->record.reason : NULL);
+    ASSERT(out);
+    if (res->record.has_machine) {
+        json_object_set_new(out, "pid", json_integer(res->record.machine.pid));
+    }
+    pthread_mutex_unlock(&res->lock);
+    return out;
+}

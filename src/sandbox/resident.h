@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sandbox as it lives on this node.
+ *
+ * Lifecycle operations on one sandbox are serialised by its op lock, held for the whole operation. The
+ * short lock guards the fields; guest requests only take that one, so a command that streams for hours never
+ * holds up a stop or a delete: those close the channel, which ends the streams, and then wait for
+ * the users to leave.
+ *
+ *     resident_find / resident_add --> a reference --> resident_unref
+ *     resident_guest_begin --> the channel, and a promise to resident_guest_end soon after it is closed
+ *
+ * States are those of model/sandbox-state.h; resident_set_state() asserts each move.
+ */
+#pragma once
+
+#include "channel/host.h"
+#include "sandbox/node.h"
+#include "sandbox/record.h"
+
+struct resident {
+    struct node *node;     /* borrowed: lives longer */
+    struct resident *next; /* guarded by node.lock */
+    unsigned refs;         /* guarded by node.lock; the list holds one */
+    pthread_mutex_t op;
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t idle;  /* guest_users has become 0 */
+    struct record record;
+    bool gone;               /* deleted: only references remain */
+    struct machine *machine; /* owned; NULL: none */
+    struct channel *channel; /* owned; NULL: none */
+    unsigned guest_users;
+    int disk_fd; /* owned; with the machine */
+    char last_console[512]; /* what the console said last when the machine ended */
+};
+
+/* NULL when there is none. */
+struct resident *resident_find(struct node *node, const char *id);
+/*
+ * Adds one in state creating with a copy of rec (its env is referenced). -EEXIST: *ret is the one that is there.
+ * -EUSERS "node_full". The caller gets a reference in both cases of success and -EEXIST.
+ */
+MUST_CHECK int resident_add(struct node *node, const struct record *rec, struct resident **ret, struct err *e);
+void resident_unref(struct resident *res);
+DEFINE_CLEANUP(struct resident *, resident_unref);
+/* Takes it out of the list; it goes with its last reference. */
+void resident_drop(struct resident *res);
+/* The first one, or the one after, each with a reference; res (may be NULL) is unreferenced. */
+struct resident *resident_next_take(struct node *node, struct resident *res);
+/* At the end of the process: machines live on. */
+void resident_free_all(struct node *node);
+
+/* Moves the state, by the node, with a reason or NULL, and writes the record. */
+MUST_CHECK int resident_set_state(struct resident *res, enum sandbox_state to, const char *reason,
+                                  enum record_durability durability, struct err *e);
+enum sandbox_state resident_state(struct resident *res);
+
+/* The channel of a running sandbox. -ENOTCONN "not_running" with the state and what to do. */
+MUST_CHECK int resident_guest_begin(struct resident *res, struct channel **ret, struct err *e);
+void resident_guest_end(struct resident *res);
+/* Closes the channel and waits until nobody uses it; the channel is then freed. */
+void resident_guest_shut(struct resident *res);
+
+/* The node API's object. */
+json_t *resident_to_json(struct resident *res);
