@@ -27,21 +27,27 @@
 #include "http/client.h"
 #include "http/server.h"
 
+struct http_upstream_head {
+    int status;
+    int64_t length;
+    const struct http_headers *headers; /* borrowed: lives as long as the upstream */
+};
+
 /* All functions are non-blocking; -EAGAIN: poll first. Called from the handler's thread only. */
 struct http_upstream_ops {
-    /* Some bytes of the request's body. n > 0 taken, or -EAGAIN. -EPIPE: the upstream takes no
-     * more body but may still answer. */
+    /* Some bytes of the request's body: n > 0 taken, or -EAGAIN. Any other error: the upstream takes no
+     * more body; head and recv go on being asked, they may have an answer or say what is wrong. */
     ssize_t (*send)(void *up, const void *data, size_t len, struct err *e);
     /* The body is over. May be called again after -EAGAIN. */
     int (*send_end)(void *up, struct err *e);
-    /* 0 when the answer's head is there: *ret_status, *ret_headers borrowed until the end; *ret_length -1 if unknown. */
-    int (*head)(void *up, int *ret_status, const struct http_headers **ret_headers, int64_t *ret_length,
-                struct err *e);
+    /* 0 when the answer's head is there: headers are borrowed until the end, length is -1 if unknown. */
+    int (*head)(void *up, struct http_upstream_head *ret, struct err *e);
     /* Bytes of the answer; 0 at its proper end; anything else but -EAGAIN: it broke. */
     ssize_t (*recv)(void *up, void *data, size_t len, struct err *e);
-    /* What to wait for; want_send: send or send_end said -EAGAIN. The descriptor may be an eventfd. */
-    struct pollfd (*pollfd)(void *up, bool want_send);
-    /* The client is gone or sent nonsense: stop at once. free comes from the owner. */
+    /* What to wait for. want_recv: head or recv said -EAGAIN; want_send: send or send_end did. The descriptor
+     * may be an eventfd; FD_NONE: nothing to wait for. */
+    struct pollfd (*pollfd)(void *up, bool want_recv, bool want_send);
+    /* The client is gone or sent nonsense: stop at once. The owner frees. */
     void (*abort)(void *up);
 };
 
