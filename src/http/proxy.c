@@ -249,6 +249,9 @@ static int run(struct proxy *p, struct err *e)
         int r;
 
         p->moved = false;
+        if (p->ops->clear) {
+            p->ops->clear(p->up);
+        }
         r = send_body(p, e);
         if (r == 0) {
             r = move_answer(p, e);

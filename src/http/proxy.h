@@ -35,6 +35,9 @@ struct http_upstream_head {
 
 /* All functions are non-blocking; -EAGAIN: poll first. Called from the handler's thread only. */
 struct http_upstream_ops {
+    /* Before each round of attempts: an upstream whose descriptor is an eventfd empties it here, and only here
+     * (what becomes ready after that is seen by poll). NULL: the descriptor itself tells what is ready. */
+    void (*clear)(void *up);
     /* Some bytes of the request's body: n > 0 taken, or -EAGAIN. Any other error: the upstream takes no
      * more body; head and recv go on being asked, they may have an answer or say what is wrong. */
     ssize_t (*send)(void *up, const void *data, size_t len, struct err *e);
