@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fs.h"
+#include "base/test.h"
+#include "machine/memory-copy.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGES 2000
+#define BYTES (PAGES * 4096ull)
+
+/* A process that maps a file private, as a machine does, and writes pages when told which. */
+struct fake_machine {
+    pid_t pid;
+    int to_fd;
+    int from_fd;
+    int out_fd;
+    struct memory_copy_files files;
+};
+
+static uint8_t base_byte(size_t page)
+{
+    return (uint8_t)(page * 7 + 1);
+}
+
+static void make_base(int fd)
+{
+    uint8_t page[4096];
+
+    for (size_t i = 0; i < PAGES; i++) {
+        memset(page, base_byte(i), sizeof(page));
+        ASSERT(write(fd, page, sizeof(page)) == (ssize_t)sizeof(page));
+    }
+}
+
+static NORETURN void run_machine(int base_fd, int in_fd, int answer_fd)
+{
+    uint8_t *ram = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, base_fd, 0);
+    uint32_t pages[2]; /* first, count; bytes become the first's number */
+
+    ASSERT(ram != MAP_FAILED && write(answer_fd, "r", 1) == 1);
+    while (read(in_fd, pages, sizeof(pages)) == (ssize_t)sizeof(pages)) {
+        for (uint32_t i = pages[0]; i < pages[0] + pages[1]; i++) {
+            ram[i * 4096 + 5] = 0xee;
+            ram[i * 4096 + 9] = (uint8_t)pages[1];
+        }
+        ASSERT(write(answer_fd, "d", 1) == 1);
+    }
+    _exit(0);
+}
+
+static int open_proc(pid_t pid, const char *name, int flags)
+{
+    cleanup_free char *path = xasprintf("/proc/%d/%s", (int)pid, name);
+
+    return fs_open(path, flags, 0);
+}
+
+static void write_pages(struct fake_machine *m, uint32_t first, uint32_t count)
+{
+    uint32_t pages[2] = {first, count};
+    char done;
+
+    ASSERT(write(m->to_fd, pages, sizeof(pages)) == (ssize_t)sizeof(pages) && read(m->from_fd, &done, 1) == 1);
+}
+
+static bool start_machine(struct fake_machine *m)
+{
+    char dir[] = "/tmp/space-memory-XXXXXX";
+    int to[2];
+    int from[2];
+    char ready;
+
+    ASSERT(mkdtemp(dir) && pipe(to) == 0 && pipe(from) == 0);
+    cleanup_free char *path = xasprintf("%s/memory", dir);
+    cleanup_close int base_fd = fs_open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    make_base(base_fd);
+    m->out_fd = memfd_create("out", MFD_CLOEXEC);
+    make_base(m->out_fd);
+    m->pid = fork();
+    if (m->pid == 0) {
+        close(to[1]);
+        close(from[0]);
+        /* The name that a machine's RAM has in its jail. */
+        ASSERT(chroot(dir) == 0);
+        run_machine(base_fd, to[0], from[1]);
+    }
+    close(to[0]);
+    close(from[1]);
+    m->to_fd = to[1];
+    m->from_fd = from[0];
+    ASSERT(read(m->from_fd, &ready, 1) == 1);
+    IGNORE_RESULT(fs_remove_tree(AT_FDCWD, dir)); /* the mapping stays */
+    m->files = (struct memory_copy_files){open_proc(m->pid, "mem", O_RDONLY), open_proc(m->pid, "pagemap", O_RDONLY),
+                                          FD_NONE, open_proc(m->pid, "clear_refs", O_WRONLY), m->out_fd};
+    return true;
+}
+
+/* The test process sees the mapping under its outer name: give the copier the text that a jail would show. */
+static void use_jail_names(struct fake_machine *m)
+{
+    cleanup_buf struct buf maps = BUF_INIT(1 << 20);
+    cleanup_close int real = open_proc(m->pid, "maps", O_RDONLY);
+    char *at;
+
+    ASSERT(fs_read_fd(real, &maps) == 0);
+    while ((at = strstr(maps.data, "/tmp/space-memory-"))) {
+        size_t skip = strlen("/tmp/space-memory-XXXXXX");
+
+        memmove(at, at + skip, strlen(at + skip) + 1);
+        maps.len -= skip;
+    }
+    m->files.maps_fd = memfd_create("maps", MFD_CLOEXEC);
+    ASSERT(fs_write_all(m->files.maps_fd, maps.data, maps.len) == 0 && lseek(m->files.maps_fd, 0, SEEK_SET) == 0);
+}
+
+static void end_machine(struct fake_machine *m)
+{
+    kill(m->pid, SIGKILL);
+    waitpid(m->pid, NULL, 0);
+    close(m->to_fd);
+    close(m->from_fd);
+    close(m->out_fd);
+    close(m->files.mem_fd);
+    close(m->files.pagemap_fd);
+    close(m->files.maps_fd);
+    close(m->files.clear_refs_fd);
+}
+
+static size_t wrong_pages(const struct fake_machine *m)
+{
+    cleanup_free uint8_t *got = xmalloc(BYTES);
+    cleanup_free uint8_t *want = xmalloc(BYTES);
+    size_t n = 0;
+    cleanup_free char *line = NULL;
+    FILE *maps = fdopen(dup(m->files.maps_fd), "r");
+    size_t cap = 0;
+    unsigned long start = 0;
+
+    ASSERT(maps && fseek(maps, 0, SEEK_SET) == 0);
+    while (start == 0 && getline(&line, &cap, maps) > 0) {
+        if (strstr(line, " /memory")) {
+            start = strtoul(line, NULL, 16);
+        }
+    }
+    fclose(maps);
+    ASSERT(pread(m->files.mem_fd, want, BYTES, (off_t)start) == (ssize_t)BYTES);
+    ASSERT(pread(m->out_fd, got, BYTES, 0) == (ssize_t)BYTES);
+    for (size_t i = 0; i < PAGES; i++) {
+        n += memcmp(got + i * 4096, want + i * 4096, 4096) != 0;
+    }
+    return n;
+}
+
+static void rounds_copy_what_is_private_and_then_what_changed(void)
+{
+    struct fake_machine m = {0};
+    struct memory_copy *copy = NULL;
+    struct memory_copy_stats stats;
+
+    if (geteuid() != 0) {
+        TEST_SKIP("needs root to give the mapping its name");
+    }
+    REQUIRE(start_machine(&m));
+    write_pages(&m, 0, 1);
+    write_pages(&m, 100, 300);
+    write_pages(&m, PAGES - 1, 1);
+    use_jail_names(&m);
+    CHECK_INT(memory_copy_new(&m.files, BYTES, &copy), 0);
+    CHECK_INT(memory_copy_round(copy, &stats), 0);
+    CHECK_INT(stats.written_pages, 302);
+    CHECK_INT(stats.private_pages, 302);
+    CHECK_INT(wrong_pages(&m), 0);
+    write_pages(&m, 150, 10); /* known pages change */
+    write_pages(&m, 900, 5);  /* and new ones come */
+    CHECK_INT(memory_copy_round(copy, &stats), 0);
+    CHECK_INT(stats.private_pages, 307);
+    CHECK(stats.written_pages >= 15 && stats.written_pages < 302);
+    CHECK_INT(wrong_pages(&m), 0);
+    CHECK_INT(memory_copy_round(copy, &stats), 0);
+    CHECK_INT(wrong_pages(&m), 0);
+    memory_copy_free(copy);
+    end_machine(&m);
+}
+
+static void another_size_is_refused(void)
+{
+    struct fake_machine m = {0};
+    struct memory_copy *copy = NULL;
+
+    if (geteuid() != 0) {
+        TEST_SKIP("needs root to give the mapping its name");
+    }
+    REQUIRE(start_machine(&m));
+    use_jail_names(&m);
+    CHECK_INT(memory_copy_new(&m.files, BYTES + 4096, &copy), -ENOENT);
+    CHECK(lseek(m.files.maps_fd, 0, SEEK_SET) == 0);
+    CHECK_INT(memory_copy_new(&m.files, BYTES - 4096, &copy), -EBADMSG);
+    CHECK(!copy);
+    end_machine(&m);
+}
+
+TEST_MAIN(T(rounds_copy_what_is_private_and_then_what_changed), T(another_size_is_refused))
