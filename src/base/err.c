@@ -38,6 +38,7 @@ static const struct {
     int status;
 } special[] = {
     {"template_not_found", 400}, {"pool_full", 507}, {"no_capacity", 503}, {"rate_limited", 429},
+    {"method_not_allowed", 405}, {"client_too_slow", 408}, {"websocket_expected", 426},
 };
 
 static void err_put(struct err *e, int code, const char *reason, const char *fmt, va_list ap)
