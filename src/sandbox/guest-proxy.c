@@ -39,8 +39,7 @@ static int64_t length_of(const struct http_headers *headers)
     return text && str_to_u64(text, INT64_MAX, &value) == 0 ? (int64_t)value : -1;
 }
 
-static int guest_head(void *up, int *ret_status, const struct http_headers **ret_headers, int64_t *ret_length,
-                      struct err *e)
+static int guest_head(void *up, struct http_upstream_head *ret, struct err *e)
 {
     struct guest_upstream *g = up;
     const struct channel_head *head = NULL;
@@ -54,9 +53,7 @@ static int guest_head(void *up, int *ret_status, const struct http_headers **ret
             http_headers_add(&g->headers, head->headers[i].name, head->headers[i].value);
         }
     }
-    *ret_status = head->status;
-    *ret_headers = &g->headers;
-    *ret_length = length_of(&g->headers);
+    *ret = (struct http_upstream_head){head->status, length_of(&g->headers), &g->headers};
     return 0;
 }
 
@@ -67,12 +64,20 @@ static ssize_t guest_recv(void *up, void *data, size_t len, struct err *e)
     return channel_stream_read(g->stream, data, len, 0, e);
 }
 
-static struct pollfd guest_pollfd(void *up, bool want_send)
+/* Before the attempts, never after them: what comes in between must still be seen by poll. */
+static void guest_clear(void *up)
 {
     struct guest_upstream *g = up;
 
-    (void)want_send; /* the stream's descriptor tells of room, too */
     channel_stream_clear(g->stream);
+}
+
+static struct pollfd guest_pollfd(void *up, bool want_recv, bool want_send)
+{
+    struct guest_upstream *g = up;
+
+    (void)want_recv;
+    (void)want_send; /* the stream's descriptor tells of room, too */
     return (struct pollfd){.fd = channel_stream_fd(g->stream), .events = POLLIN};
 }
 
@@ -84,6 +89,7 @@ static void guest_abort(void *up)
 }
 
 static const struct http_upstream_ops guest_ops = {
+    .clear = guest_clear,
     .send = guest_send,
     .send_end = guest_send_end,
     .head = guest_head,
