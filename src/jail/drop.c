@@ -73,7 +73,7 @@ int jail_limits(const struct jail_spec *spec, struct err *e)
         {RLIMIT_CORE, 0},
         {RLIMIT_FSIZE, spec->file_size_max},
         {RLIMIT_NOFILE, 1024},
-        {RLIMIT_NPROC, spec->threads_max},
+        {RLIMIT_NPROC, spec->threads_max + 16u}, /* a second fence: the pids cgroup is the first */
         {RLIMIT_MEMLOCK, 0},
         {RLIMIT_MSGQUEUE, 0},
         {RLIMIT_RTPRIO, 0},

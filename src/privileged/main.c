@@ -155,6 +155,15 @@ static int watch_signals(struct err *e)
     return fd < 0 ? err_wrap(e, -errno, "watching signals") : fd;
 }
 
+/* The socket's name goes with us; a crash leaves it to the next one. */
+static void remove_socket(const struct options *options)
+{
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/node-manager.sock", options->run_dir);
+    unlink(path);
+}
+
 static int run(const struct options *options, struct err *e)
 {
     struct priv_ctx ctx = {.vmm_path = options->vmm, .sandboxes_fd = FD_NONE, .snapshots_fd = FD_NONE};
@@ -183,7 +192,9 @@ static int run(const struct options *options, struct err *e)
         return r;
     }
     log_info(NULL, "ready: cgroup version %d, machines run %s", ctx.cgroups.v2 ? 2 : 1, ctx.vmm_path);
-    return server_run(&server, e);
+    r = server_run(&server, e);
+    remove_socket(options);
+    return r;
 }
 
 int main(int argc, char **argv)
