@@ -28,7 +28,7 @@
 struct db;
 struct db_driver;
 
-/* url: "sqlite:/path/to/space.db". Creates and migrates. -EBUSY: another gateway holds it. */
+/* url: "sqlite:/path/to/space.db". Creates and migrates. */
 MUST_CHECK int db_open(const char *url, struct db **ret, struct err *e);
 /* As db_open with a driver of the caller's, for tests that let statements fail. */
 MUST_CHECK int db_open_driver(const struct db_driver *driver, const char *where, struct db **ret,

@@ -2,19 +2,12 @@
 
 /*
  * SQLite behind the driver table: one file, write-ahead log, every commit durable before it is answered.
- *
- * A second gateway on the same file would take the first one's creations for abandoned ones, so the file
- * is held with a lock beside it ("space.db.lock") for as long as a connection of the process is open.
- * The lock is shared by all connections of the process and counted.
  */
 #include "database/driver.h"
 
-#include <fcntl.h>
-#include <pthread.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #define BUSY_TIMEOUT_MS 5000
@@ -30,7 +23,6 @@ struct db_conn {
     sqlite3 *db; /* owned */
     struct kept kept[KEPT_STATEMENTS_MAX];
     size_t n_kept;
-    bool locked; /* counted in the process's file lock */
 };
 
 struct db_rows {
@@ -38,14 +30,6 @@ struct db_rows {
     sqlite3_stmt *stmt;   /* owned when kept is NULL, else borrowed from it */
     struct kept *kept;
 };
-
-/* The process's hold on a database file. One file per process is all that is needed. */
-static struct {
-    pthread_mutex_t mutex;
-    unsigned users;
-    int fd; /* owned; FD_NONE while users is 0 */
-    char path[4096];
-} file_lock = {.mutex = PTHREAD_MUTEX_INITIALIZER, .fd = FD_NONE};
 
 static int errno_of(int code)
 {
@@ -78,44 +62,6 @@ static int fail(struct db_conn *conn, int code, const char *doing, struct err *e
                    conn->db ? sqlite3_errmsg(conn->db) : sqlite3_errstr(code));
 }
 
-static int lock_file(const char *where, struct err *e)
-{
-    char path[4096];
-    cleanup_close int fd = FD_NONE;
-
-    if (file_lock.users > 0) {
-        file_lock.users++;
-        return 0;
-    }
-    if (snprintf(path, sizeof(path), "%s.lock", where) >= (int)sizeof(path)) {
-        return err_set(e, -ENAMETOOLONG, NULL, "the path of the database is too long");
-    }
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        return err_wrap(e, -errno, "opening '%s'", path);
-    }
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno == EWOULDBLOCK) {
-            return err_set(e, -EBUSY, "database_in_use",
-                           "'%s' is in use by another gateway: stop it or use another --state-dir", where);
-        }
-        return err_wrap(e, -errno, "locking '%s'", path);
-    }
-    file_lock.fd = TAKE_FD(fd);
-    file_lock.users = 1;
-    return 0;
-}
-
-static void unlock_file(void)
-{
-    pthread_mutex_lock(&file_lock.mutex);
-    ASSERT(file_lock.users > 0);
-    if (--file_lock.users == 0) {
-        file_lock.fd = fd_close(file_lock.fd);
-    }
-    pthread_mutex_unlock(&file_lock.mutex);
-}
-
 static int exec(struct db_conn *conn, const char *sql, const char *doing, struct err *e)
 {
     int code = sqlite3_exec(conn->db, sql, NULL, NULL, NULL);
@@ -129,9 +75,6 @@ static void sqlite_close(struct db_conn *conn)
         sqlite3_finalize(conn->kept[i].stmt);
     }
     sqlite3_close_v2(conn->db);
-    if (conn->locked) {
-        unlock_file();
-    }
     free(conn);
 }
 DEFINE_CLEANUP(struct db_conn *, sqlite_close);
@@ -158,14 +101,6 @@ static int sqlite_open(const char *where, struct db_conn **ret, struct err *e)
     int r;
 
     ASSERT(where && ret);
-
-    pthread_mutex_lock(&file_lock.mutex);
-    r = lock_file(where, e);
-    pthread_mutex_unlock(&file_lock.mutex);
-    if (r < 0) {
-        return r;
-    }
-    conn->locked = true;
 
     code = sqlite3_open_v2(where, &conn->db,
                            SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |

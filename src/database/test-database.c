@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What is not the business of a product's conformance: URLs, schema versions, the hold on the file. */
+/* What is not the business of a product's conformance: URLs, schema versions, the file itself. */
 #include "base/fs.h"
 #include "base/test.h"
 #include "database/private.h"
@@ -9,7 +9,6 @@
 #include <sqlite3.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 struct folder {
@@ -78,25 +77,6 @@ static void damaged_file_is_an_error_not_an_empty_database(void)
     CHECK_INT(db_open(d.url, &db, NULL), -EUCLEAN);
 }
 
-static void second_process_is_refused(void)
-{
-    FOLDER(d);
-    CLEANUP(db_freep) struct db *db = NULL;
-    pid_t pid;
-    int status = 0;
-
-    REQUIRE(db_open(d.url, &db, NULL) == 0);
-    pid = fork();
-    if (pid == 0) {
-        execl("/proc/self/exe", "test-database", "open", d.url, (char *)NULL);
-        _exit(1);
-    }
-    REQUIRE(pid > 0);
-    CHECK_INT(waitpid(pid, &status, 0), pid);
-    CHECK(WIFEXITED(status));
-    CHECK_INT(WEXITSTATUS(status), EBUSY);
-}
-
 static void file_is_private(void)
 {
     FOLDER(d);
@@ -117,27 +97,6 @@ static void unwritable_folder_is_explained(void)
     CHECK(strstr(e.msg, "/nonexistent/folder"));
 }
 
-/* The second process of the case above: says by its exit status how opening went. */
-static int open_only(const char *url)
-{
-    CLEANUP(db_freep) struct db *db = NULL;
-
-    return -db_open(url, &db, NULL);
-}
-
-int main(int argc, char **argv)
-{
-    static const struct test_case cases[] = {
-        T(unknown_urls_are_refused),
-        T(newer_schema_is_refused),
-        T(damaged_file_is_an_error_not_an_empty_database),
-        T(second_process_is_refused),
-        T(file_is_private),
-        T(unwritable_folder_is_explained),
-    };
-
-    if (argc == 3 && str_eq(argv[1], "open")) {
-        return open_only(argv[2]);
-    }
-    return test_run_all(cases, ARRAY_SIZE(cases), argc, argv);
-}
+TEST_MAIN(T(unknown_urls_are_refused), T(newer_schema_is_refused),
+          T(damaged_file_is_an_error_not_an_empty_database), T(file_is_private),
+          T(unwritable_folder_is_explained))

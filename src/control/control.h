@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The control plane's half of a sandbox's life. A request becomes a record of desired state first, then
+ * the node is asked, then what was observed is recorded. Whatever does not finish on this fast
+ * path, the reconciler finishes: it compares all rows with what the node has, all the time.
+ *
+ * Creation. The row (and the operation, when the client gave an Idempotency-Key) is written in state
+ * creating, owned by this process; the node is asked; state and answer are written together. When it fails, or
+ * the client goes away, the machine and the row go again. When our process dies in between, the row
+ * has a dead owner: a retry with the same key takes it over with the same id; without
+ * one the reconciler removes it.
+ *
+ * Deletion. Desired state "deleted" is durable before anything is done, and nothing leaves it: a
+ * creation still under way is cancelled, and if it comes through all the same its compare-and-set fails
+ * and it cleans up. The row goes when the node has said that nothing is left. Only then is the client
+ * told 204; before that 202.
+ *
+ * Threads: every function may be called from any thread. Locks: the table of holds (busy.h), taken
+ * before any call to the node that changes a sandbox and before the database.
+ */
+#pragma once
+
+#include "control/busy.h"
+#include "control/node-client.h"
+#include "database/database.h"
+
+struct control;
+
+struct control_opts {
+    struct db *db;                 /* borrowed: lives longer */
+    struct node_client *node;      /* borrowed: lives longer */
+    int64_t (*now_ms)(void *ctx);  /* wall clock; NULL: the real one */
+    void *now_ctx;
+};
+
+struct control *control_new(const struct control_opts *opts);
+/* When no call is inside any more and the reconciler has been stopped. */
+void control_free(struct control *c);
+DEFINE_CLEANUP(struct control *, control_free);
+
+int64_t control_now_ms(const struct control *c);
+
+/* Who asks: the key of a request, with the names that go into the records. */
+struct control_actor {
+    char organisation[ID_SIZE];
+    char project[ID_SIZE];
+    char key[ID_SIZE];
+    int64_t max_sandboxes;
+};
+
+struct control_create {
+    const struct sandbox_spec *spec; /* borrowed for the call */
+    const char *idempotency_key;     /* borrowed for the call; NULL: none */
+    const char *fingerprint;         /* borrowed for the call; of the request, with a key only */
+    const struct pollfd *watch;      /* borrowed for the call; ready: the client has gone. May be NULL */
+};
+
+struct control_answer {
+    int status;
+    char *body; /* owned; JSON text */
+    bool replayed;
+};
+
+/*
+ * Makes a sandbox and waits until it runs. Errors meant for clients: -EDQUOT (quota), what the node said
+ * (-ENOSPC, -ENOMEM, "template_not_found", ...), -EHOSTDOWN, -ETIMEDOUT, -EEXIST "idempotency_...", -ECANCELED
+ * (the client has gone). After an error there is no such sandbox, or it is being deleted.
+ */
+MUST_CHECK int control_create(struct control *c, const struct control_actor *actor,
+                              const struct control_create *what, struct control_answer *ret, struct err *e);
+
+/* -ENOENT "sandbox_not_found": not there or not the actor's; the same error in both cases. */
+MUST_CHECK int control_get(struct control *c, const struct control_actor *actor, const char *id,
+                           struct sandbox *ret, struct err *e);
+/* *ret_done false: it was accepted and will be finished when the node can be reached. */
+MUST_CHECK int control_delete(struct control *c, const struct control_actor *actor, const char *id,
+                              bool *ret_done, struct err *e);
+/* A sandbox whose deletion was accepted is -ENOENT for these. *ret is the row afterwards. */
+MUST_CHECK int control_patch(struct control *c, const struct control_actor *actor, const char *id,
+                             const struct sandbox_patch *patch, struct sandbox *ret, struct err *e);
+MUST_CHECK int control_stop(struct control *c, const struct control_actor *actor, const char *id,
+                            struct sandbox *ret, struct err *e);
+MUST_CHECK int control_start(struct control *c, const struct control_actor *actor, const char *id,
+                             struct sandbox *ret, struct err *e);
+
+/* An audit event of something that is not a sandbox. Failure is logged: what was done stays done. */
+void control_audit(struct control *c, const struct control_actor *actor, const char *action,
+                   const char *target, const char *detail);
+
+/* --- the reconciler --- */
+
+/* Its thread. Start and stop in pairs. */
+void control_start_reconciler(struct control *c);
+void control_stop_reconciler(struct control *c);
+/* Have a pass soon. */
+void control_kick(struct control *c);
+
+/* One pass, for the thread and for tests. An unreadable list of either side ends it before anything is done. */
+MUST_CHECK int control_reconcile(struct control *c, struct err *e);
+/* Marks what has reached its end, then ends it. */
+MUST_CHECK int control_expire(struct control *c, struct err *e);
+/*
+ * Ends one sandbox that was seen expired. row is what was seen: -ESTALE when it has changed since, and then
+ * nothing is done.
+ */
+MUST_CHECK int control_expire_one(struct control *c, const struct sandbox *row, struct err *e);
+
+struct control_health {
+    bool node_ok;           /* the last pass could read the node's list */
+    int64_t last_pass_ms;   /* 0: none yet */
+    uint64_t passes;
+    uint64_t failed_passes;
+    uint64_t repairs;
+};
+struct control_health control_health(struct control *c);

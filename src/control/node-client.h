@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One node as the control plane talks to it: HTTP to its sandbox manager.
+ *
+ * What the node says is read strictly. An answer that cannot be read in full is an error, never an empty
+ * answer: the reconciler ends machines over it. Errors that the node gave itself keep their code, reason
+ * and sentence. A call that broke on the way is -EHOSTDOWN "node_unavailable", -ETIMEDOUT "node_timeout" or
+ * -ECANCELED (the watch fired); the node may then have done what was asked, unless unreached says
+ * that nobody was there to be asked.
+ *
+ * Thread-safe.
+ */
+#pragma once
+
+#include "base/json.h"
+#include "http/client.h"
+#include "model/sandbox.h"
+
+struct node_client;
+
+/* name is what the rows call the node. url: "unix:/path", "http://...". Does not connect. */
+MUST_CHECK int node_client_new(const char *name, const char *url, struct node_client **ret, struct err *e);
+void node_client_free(struct node_client *node);
+DEFINE_CLEANUP(struct node_client *, node_client_free);
+const char *node_client_name(const struct node_client *node);
+/* For requests that are passed on as they are. */
+struct http_client *node_client_http(struct node_client *node);
+
+/* A sandbox as the node sees it. */
+struct node_sandbox {
+    char id[ID_SIZE];
+    enum sandbox_state state;
+    char accel[SANDBOX_ACCEL_SIZE];
+    char reason[SANDBOX_REASON_SIZE];
+    int64_t started_at_ms; /* 0: never */
+};
+
+struct node_list {
+    struct node_sandbox *items; /* owned; sorted by id */
+    size_t n;
+};
+void node_list_done(struct node_list *list);
+#define cleanup_node_list CLEANUP(node_list_done)
+/* NULL when it is not there. */
+const struct node_sandbox *node_list_find(const struct node_list *list, const char *id);
+
+/* One call: until when, what ends the wait early (-ECANCELED), and how it went. */
+struct node_call {
+    uint64_t deadline_ns;
+    const struct pollfd *watch; /* borrowed for the call; may be NULL */
+    bool unreached;             /* out: it failed, and the node cannot have heard of it */
+};
+
+MUST_CHECK int node_client_create(struct node_client *node, const json_t *spec, struct node_call *call,
+                                  struct node_sandbox *ret, struct err *e);
+MUST_CHECK int node_client_list(struct node_client *node, struct node_call *call, struct node_list *ret,
+                                struct err *e);
+/* 0 also when the node does not have it. */
+MUST_CHECK int node_client_delete(struct node_client *node, const char *id, struct node_call *call,
+                                  struct err *e);
+MUST_CHECK int node_client_stop(struct node_client *node, const char *id, struct node_call *call,
+                                struct err *e);
+MUST_CHECK int node_client_start(struct node_client *node, const char *id, struct node_call *call,
+                                 struct node_sandbox *ret, struct err *e);
+/* GET of a JSON document, e.g. "/v1/templates". The caller ends *ret with json_decref(). */
+MUST_CHECK int node_client_get(struct node_client *node, const char *target, struct node_call *call,
+                               json_t **ret, struct err *e);
+
+/* Pure: the answers of the node. Whatever they say, only well-formed ids and known states come through. */
+MUST_CHECK int node_sandbox_from_json(json_t *json, struct node_sandbox *ret, struct err *e);
+MUST_CHECK int node_list_from_json(json_t *json, struct node_list *ret, struct err *e);

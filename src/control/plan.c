@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "control/plan.h"
+
+static struct plan nothing(void)
+{
+    return (struct plan){.step = PLAN_NOTHING};
+}
+
+static struct plan observe(const struct sandbox *row, enum sandbox_state to, const char *reason)
+{
+    if (row->observed == to || !sandbox_state_may_move(row->observed, to, SANDBOX_BY_NODE)) {
+        return nothing();
+    }
+    return (struct plan){.step = PLAN_OBSERVE, .to = to, .reason = reason};
+}
+
+/* Must the node hold something for a sandbox in this state? */
+static bool lives_on_node(enum sandbox_state state)
+{
+    return state != SANDBOX_STATE_SUSPENDED && state != SANDBOX_STATE_RESTORING &&
+           state != SANDBOX_STATE_FAILED;
+}
+
+static struct plan plan_creating(const struct plan_input *in)
+{
+    if (in->has_operation && in->now_ms < in->row->created_at_ms + PLAN_RETRY_GRACE_MS) {
+        return nothing();
+    }
+    return (struct plan){.step = PLAN_ABANDON, .reason = "the creation was not finished"};
+}
+
+static struct plan plan_present(const struct sandbox *row, const struct node_sandbox *node)
+{
+    const char *reason = node->reason[0] ? node->reason : NULL;
+
+    switch (node->state) {
+    case SANDBOX_STATE_RUNNING:
+        if (row->desired == SANDBOX_STATE_STOPPED) {
+            return (struct plan){.step = PLAN_STOP};
+        }
+        return observe(row, SANDBOX_STATE_RUNNING, reason);
+    case SANDBOX_STATE_STOPPED:
+        return observe(row, SANDBOX_STATE_STOPPED, reason ? reason : "the machine has stopped");
+    case SANDBOX_STATE_PAUSED:
+        return observe(row, SANDBOX_STATE_PAUSED, reason);
+    case SANDBOX_STATE_FAILED:
+        return observe(row, SANDBOX_STATE_FAILED, reason ? reason : "the machine has failed");
+    default:
+        return nothing(); /* under way: a later pass sees how it ended */
+    }
+}
+
+struct plan plan_sandbox(const struct plan_input *in)
+{
+    ASSERT(in && (in->row || in->node));
+
+    if (!in->row) {
+        return (struct plan){.step = PLAN_END_ORPHAN};
+    }
+    if (in->row->desired == SANDBOX_STATE_DELETED) {
+        return (struct plan){.step = PLAN_FINISH_DELETE};
+    }
+    if (in->row->observed == SANDBOX_STATE_CREATING) {
+        return plan_creating(in);
+    }
+    if (in->node) {
+        return plan_present(in->row, in->node);
+    }
+    if (lives_on_node(in->row->observed)) {
+        return observe(in->row, SANDBOX_STATE_FAILED, "the node does not have this sandbox any more");
+    }
+    return nothing();
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the files of src/control share. */
+#pragma once
+
+#include "control/control.h"
+
+#include <pthread.h>
+
+/* A client waits for these; the e2b SDKs give up after 60 s. */
+#define CONTROL_CREATE_MS 55000
+#define CONTROL_CHANGE_MS 40000
+/* After that a deletion is left to the reconciler. */
+#define CONTROL_DELETE_MS 20000
+/* Cleaning up after a failed creation; nobody may be waiting any more. */
+#define CONTROL_UNDO_MS 10000
+/* A row that changes under us this often in a row is being fought over. */
+#define CONTROL_CAS_TRIES 50
+
+struct control {
+    struct db *db;            /* borrowed */
+    struct node_client *node; /* borrowed */
+    struct busy *busy;        /* owned */
+    char owner[ID_SIZE];      /* this process, in rows and operations */
+    int64_t (*now_ms)(void *ctx);
+    void *now_ctx;
+
+    pthread_mutex_t mutex; /* guards what follows */
+    pthread_cond_t wake;
+    pthread_t thread;
+    bool running;
+    bool stop;
+    bool kicked;
+    struct control_health health;
+};
+
+/* An audit event ready to be written beside a change. actor NULL: the control plane itself. */
+struct audit_event control_event(const struct control *c, const struct control_actor *actor,
+                                 const struct sandbox *sb, const char *action, const char *detail);
+
+/*
+ * Reads a row, lets decide change it, writes it; again when somebody was faster. project NULL: any.
+ * decide returns 1 to write, 0 to leave the row as it is (not an error), or an error. *ret is the row
+ * afterwards; the caller ends it with sandbox_done().
+ */
+typedef int control_decide_fn(struct control *c, void *ctx, struct sandbox *sb, struct err *e);
+struct control_change {
+    const char *id;
+    const char *project;
+    control_decide_fn *decide;
+    void *ctx;
+    const struct control_actor *actor; /* for the audit event; NULL: the control plane */
+    const char *action;                /* of the audit event; NULL: none is written */
+    const struct operation *operation; /* finished with this change; NULL: none */
+};
+MUST_CHECK int control_change(struct control *c, const struct control_change *change, struct sandbox *ret,
+                              struct err *e);
+
+/* Removes the row whatever its generation; forgets OPERATION (may be NULL). 0 also when it is gone. */
+MUST_CHECK int control_remove_row(struct control *c, const char *id, const struct operation *operation,
+                                  const char *detail, struct err *e);
+/* Writes desired state deleted. action as in control_change. */
+MUST_CHECK int control_mark_deleted(struct control *c, const struct control_actor *actor, const char *id,
+                                    const char *action, struct err *e);
+/* Ends what the node has, removes the row. The row says "deleted" already. */
+MUST_CHECK int control_finish_delete(struct control *c, const char *id, uint64_t deadline_ns, struct err *e);
+/* As above, by who holds the sandbox. */
+MUST_CHECK int control_finish_delete_held(struct control *c, const char *id, uint64_t deadline_ns,
+                                          struct err *e);
+
+int control_not_found(struct err *e);

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The reconciler: gathers what the rows and the node say, lets plan.c decide, acts. And the end of lives.
+ *
+ * Order of reading: rows, the node's list, rows again. What the node has and the second reading does
+ * not know is an orphan, because rows are written before the node is asked. What the
+ * node lacks counts as lost only if the row was the same in both readings. Any reading that fails ends the
+ * pass before anything was done: an unreadable answer is not an empty one.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "control/plan.h"
+#include "control/private.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define TICK_MS 1000        /* how late the end of a life may be noticed */
+#define PASS_MS 10000       /* between passes when nobody asks for one */
+#define PRUNE_MS 3600000
+#define NODE_CALL_MS 10000
+#define EXPIRE_BATCH 256
+#define OPERATION_KEEP_MS (24ll * 3600 * 1000)
+#define AUDIT_KEEP_MS (90ll * 24 * 3600 * 1000)
+
+/* id and generation of every row, as read first. */
+struct seen {
+    char id[ID_SIZE];
+    int64_t generation;
+};
+
+struct pass {
+    struct control *c;
+    struct seen *seen; /* owned; sorted by id */
+    size_t n_seen;
+    size_t cap_seen;
+    struct node_list node; /* owned */
+    bool *matched;         /* owned; per item of node: a row knows it */
+    struct sandbox *work;  /* owned, and so are their strings; rows that need something */
+    size_t n_work;
+    size_t cap_work;
+};
+
+static void pass_done(struct pass *p)
+{
+    for (size_t i = 0; i < p->n_work; i++) {
+        sandbox_done(&p->work[i]);
+    }
+    free(p->work);
+    free(p->seen);
+    free(p->matched);
+    node_list_done(&p->node);
+}
+
+static int add_seen(void *ctx, const struct sandbox *sb)
+{
+    struct pass *p = ctx;
+
+    if (p->n_seen == p->cap_seen) {
+        p->cap_seen = MAX(p->cap_seen * 2, (size_t)256);
+        p->seen = xrealloc(p->seen, p->cap_seen * sizeof(*p->seen));
+    }
+    p->seen[p->n_seen].generation = sb->generation;
+    snprintf(p->seen[p->n_seen].id, ID_SIZE, "%s", sb->id);
+    p->n_seen++;
+    return 0;
+}
+
+static int compare_seen(const void *a, const void *b)
+{
+    return strcmp(((const struct seen *)a)->id, ((const struct seen *)b)->id);
+}
+
+static bool seen_unchanged(const struct pass *p, const struct sandbox *sb)
+{
+    struct seen key = {0};
+    const struct seen *found;
+
+    if (p->n_seen == 0) {
+        return false;
+    }
+    snprintf(key.id, sizeof(key.id), "%s", sb->id);
+    found = bsearch(&key, p->seen, p->n_seen, sizeof(key), compare_seen);
+    return found && found->generation == sb->generation;
+}
+
+static struct plan plan_row(const struct pass *p, const struct sandbox *sb, bool has_operation)
+{
+    struct plan_input in = {
+        .row = sb,
+        .node = node_list_find(&p->node, sb->id),
+        .has_operation = has_operation,
+        .now_ms = control_now_ms(p->c),
+    };
+
+    if (!in.node && sb->desired != SANDBOX_STATE_DELETED && !seen_unchanged(p, sb)) {
+        return (struct plan){.step = PLAN_NOTHING}; /* too young for the node's list to know it */
+    }
+    return plan_sandbox(&in);
+}
+
+static int gather_row(void *ctx, const struct sandbox *sb)
+{
+    struct pass *p = ctx;
+    const struct node_sandbox *node = node_list_find(&p->node, sb->id);
+
+    if (node) {
+        p->matched[node - p->node.items] = true;
+    }
+    if (plan_row(p, sb, /* has_operation */ false).step == PLAN_NOTHING) {
+        return 0;
+    }
+    if (p->n_work == p->cap_work) {
+        p->cap_work = MAX(p->cap_work * 2, (size_t)16);
+        p->work = xrealloc(p->work, p->cap_work * sizeof(*p->work));
+    }
+    sandbox_copy(&p->work[p->n_work++], sb);
+    return 0;
+}
+
+static int gather(struct pass *p, struct err *e)
+{
+    struct control *c = p->c;
+    struct sandbox_query all = {0};
+    struct node_call call = {.deadline_ns = deadline_in_ms(NODE_CALL_MS)};
+    int r;
+
+    r = db_sandbox_list(c->db, &all, add_seen, p, e);
+    if (r < 0) {
+        return err_wrap(e, r, "reading the sandboxes");
+    }
+    if (p->n_seen > 1) {
+        qsort(p->seen, p->n_seen, sizeof(*p->seen), compare_seen);
+    }
+    r = node_client_list(c->node, &call, &p->node, e);
+    if (r < 0) {
+        return err_wrap(e, r, "reading what node '%s' has", node_client_name(c->node));
+    }
+    p->matched = xnew_n(bool, p->node.n + 1);
+    r = db_sandbox_list(c->db, &all, gather_row, p, e);
+    return r < 0 ? err_wrap(e, r, "reading the sandboxes again") : 0;
+}
+
+struct observe {
+    const struct plan *plan;
+    const struct node_sandbox *node;
+    int64_t generation;
+};
+
+static int decide_observed(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
+{
+    const struct observe *o = ctx;
+
+    (void)e;
+    if (sb->generation != o->generation) {
+        return 0; /* decided on an older row: the next pass decides again */
+    }
+    sandbox_set_observed(sb, o->plan->to, SANDBOX_BY_NODE, o->plan->reason);
+    if (o->node && o->plan->to == SANDBOX_STATE_RUNNING) {
+        snprintf(sb->accel, sizeof(sb->accel), "%s", o->node->accel);
+        sb->started_at_ms = o->node->started_at_ms ? o->node->started_at_ms : control_now_ms(c);
+    }
+    return 1;
+}
+
+static int act_on_row(struct pass *p, const struct sandbox *row, const struct plan *plan, struct err *e)
+{
+    struct control *c = p->c;
+    struct node_call call = {.deadline_ns = deadline_in_ms(NODE_CALL_MS)};
+    struct observe o = {.plan = plan, .node = node_list_find(&p->node, row->id), .generation = row->generation};
+    struct control_change change = {
+        .id = row->id, .decide = decide_observed, .ctx = &o, .action = "sandbox.observed"};
+    int r;
+
+    switch (plan->step) {
+    case PLAN_ABANDON:
+        r = control_mark_deleted(c, /* actor */ NULL, row->id, "sandbox.abandon", e);
+        if (r < 0) {
+            return r;
+        }
+        return control_finish_delete_held(c, row->id, call.deadline_ns, e);
+    case PLAN_FINISH_DELETE:
+        return control_finish_delete_held(c, row->id, call.deadline_ns, e);
+    case PLAN_STOP:
+        return node_client_stop(c->node, row->id, &call, e);
+    case PLAN_OBSERVE:
+        return control_change(c, &change, /* ret */ NULL, e);
+    case PLAN_NOTHING:
+    case PLAN_END_ORPHAN:
+        break;
+    }
+    return 0;
+}
+
+static void count_repair(struct control *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    c->health.repairs++;
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static void repair_row(struct pass *p, const struct sandbox *row)
+{
+    struct control *c = p->c;
+    CLEANUP(busy_leavep) struct busy_hold *hold = busy_try_enter(c->busy, row->id);
+    CLEANUP(operation_done) struct operation op = {0};
+    struct log_ctx log = {.sandbox = row->id};
+    struct err e = {0};
+    struct plan plan;
+    int r;
+
+    if (!hold) {
+        return;
+    }
+    r = db_operation_of_sandbox(c->db, row->id, &op, &e);
+    if (r < 0 && r != -ENOENT) {
+        log_warn(&log, "cannot read the operation of the sandbox, retrying later: %s", e.msg);
+        return;
+    }
+    plan = plan_row(p, row, /* has_operation */ r == 0);
+    if (plan.step == PLAN_NOTHING) {
+        return;
+    }
+    r = act_on_row(p, row, &plan, &e);
+    if (r < 0 && r != -ENOENT) {
+        log_warn(&log, "cannot repair the sandbox, retrying later: %s", e.msg);
+        return;
+    }
+    count_repair(c);
+    log_info(&log, "repaired: %s%s%s", plan.step == PLAN_OBSERVE ? sandbox_state_name(plan.to)
+             : plan.step == PLAN_STOP                            ? "stopped"
+                                                                 : "deleted",
+             plan.reason ? ": " : "", plan.reason ? plan.reason : "");
+}
+
+static void end_orphan(struct pass *p, const struct node_sandbox *orphan)
+{
+    struct control *c = p->c;
+    CLEANUP(busy_leavep) struct busy_hold *hold = busy_try_enter(c->busy, orphan->id);
+    struct node_call call = {.deadline_ns = deadline_in_ms(NODE_CALL_MS)};
+    struct log_ctx log = {.sandbox = orphan->id};
+    cleanup_sandbox struct sandbox sb = {0};
+    struct err e = {0};
+    int r;
+
+    if (!hold) {
+        return;
+    }
+    /* Once more, with the sandbox in our hands: the node's answer may be older than a row. */
+    r = db_sandbox_get(c->db, orphan->id, /* project */ NULL, &sb, &e);
+    if (r != -ENOENT) {
+        return;
+    }
+    r = node_client_delete(c->node, orphan->id, &call, &e);
+    if (r < 0) {
+        log_warn(&log, "cannot end a sandbox that no record knows, retrying later: %s", e.msg);
+        return;
+    }
+    count_repair(c);
+    log_warn(&log, "ended a sandbox that no record knows");
+}
+
+static void count_pass(struct control *c, int r, const struct err *e)
+{
+    bool was_ok;
+
+    pthread_mutex_lock(&c->mutex);
+    was_ok = c->health.node_ok || c->health.last_pass_ms == 0;
+    c->health.node_ok = r == 0;
+    c->health.last_pass_ms = control_now_ms(c);
+    c->health.passes++;
+    c->health.failed_passes += r < 0;
+    pthread_mutex_unlock(&c->mutex);
+    if (r < 0 && was_ok) {
+        log_error(NULL, "the reconciler cannot compare, nothing is touched until it can: %s", e->msg);
+    } else if (r == 0 && !was_ok) {
+        log_info(NULL, "the reconciler can compare again");
+    }
+}
+
+int control_reconcile(struct control *c, struct err *e)
+{
+    CLEANUP(pass_done) struct pass p = {.c = c};
+    struct err mine = {0};
+    int r;
+
+    ASSERT(c);
+    r = gather(&p, &mine);
+    count_pass(c, r, &mine);
+    if (r < 0) {
+        if (e) {
+            *e = mine;
+        }
+        return r;
+    }
+    for (size_t i = 0; i < p.n_work; i++) {
+        repair_row(&p, &p.work[i]);
+    }
+    for (size_t i = 0; i < p.node.n; i++) {
+        if (!p.matched[i]) {
+            end_orphan(&p, &p.node.items[i]);
+        }
+    }
+    return 0;
+}
+
+/* --- the end of lives --- */
+
+int control_expire_one(struct control *c, const struct sandbox *row, struct err *e)
+{
+    cleanup_sandbox struct sandbox sb = {0};
+    struct audit_event ev;
+    int r;
+
+    ASSERT(c && row && row->end_at_ms > 0);
+
+    sandbox_copy(&sb, row);
+    sb.desired = SANDBOX_STATE_DELETED;
+    snprintf(sb.reason, sizeof(sb.reason), "its time of %lld s was over", (long long)sb.timeout_s);
+    ev = control_event(c, /* actor */ NULL, &sb, "sandbox.expire", sb.reason);
+    r = db_sandbox_update(c->db, &sb, &(struct db_beside){.audit = &ev}, e);
+    if (r < 0) {
+        return r; /* extended or deleted since we looked */
+    }
+    return control_finish_delete(c, sb.id, deadline_in_ms(NODE_CALL_MS), e);
+}
+
+struct expired {
+    struct sandbox *rows; /* owned, and so are their strings */
+    size_t n;
+};
+
+static void expired_done(struct expired *x)
+{
+    for (size_t i = 0; i < x->n; i++) {
+        sandbox_done(&x->rows[i]);
+    }
+    free(x->rows);
+}
+
+static int add_expired(void *ctx, const struct sandbox *sb)
+{
+    struct expired *x = ctx;
+
+    ASSERT(x->n < EXPIRE_BATCH);
+    sandbox_copy(&x->rows[x->n++], sb);
+    return 0;
+}
+
+int control_expire(struct control *c, struct err *e)
+{
+    CLEANUP(expired_done) struct expired x = {0};
+    struct sandbox_query q = {.expired_at_ms = control_now_ms(c), .limit = EXPIRE_BATCH};
+    int r;
+
+    ASSERT(c);
+    x.rows = xnew_n(struct sandbox, EXPIRE_BATCH);
+    r = db_sandbox_list(c->db, &q, add_expired, &x, e);
+    if (r < 0) {
+        return err_wrap(e, r, "looking for sandboxes whose time is over");
+    }
+    for (size_t i = 0; i < x.n; i++) {
+        struct log_ctx log = {.sandbox = x.rows[i].id};
+        struct err mine = {0};
+
+        r = control_expire_one(c, &x.rows[i], &mine);
+        if (r == 0) {
+            log_info(&log, "its time was over, deleted");
+        } else if (r != -ESTALE && r != -ENOENT) {
+            log_warn(&log, "its time is over but it cannot be deleted yet, retrying later: %s", mine.msg);
+        }
+    }
+    return 0;
+}
+
+static void prune(struct control *c)
+{
+    struct err e = {0};
+
+    if (db_operation_prune(c->db, control_now_ms(c) - OPERATION_KEEP_MS, &e) < 0 ||
+        db_audit_prune(c->db, control_now_ms(c) - AUDIT_KEEP_MS, &e) < 0) {
+        log_warn(NULL, "cannot forget old operations and audit events, retrying later: %s", e.msg);
+    }
+}
+
+/* --- the thread --- */
+
+/* Sleeps a tick, less when kicked. False: stop. */
+static bool wait_tick(struct control *c, bool *ret_kicked)
+{
+    uint64_t until_ns = deadline_in_ms(TICK_MS);
+    struct timespec until = {
+        .tv_sec = (time_t)(until_ns / NS_PER_S),
+        .tv_nsec = (long)(until_ns % NS_PER_S),
+    };
+    bool stop;
+
+    pthread_mutex_lock(&c->mutex);
+    while (!c->stop && !c->kicked) {
+        if (pthread_cond_timedwait(&c->wake, &c->mutex, &until) == ETIMEDOUT) {
+            break;
+        }
+    }
+    *ret_kicked = c->kicked;
+    c->kicked = false;
+    stop = c->stop;
+    pthread_mutex_unlock(&c->mutex);
+    return !stop;
+}
+
+static void *reconciler(void *arg)
+{
+    struct control *c = arg;
+    uint64_t next_pass_ns = 0; /* the first pass is at once: it finishes what an earlier process left */
+    uint64_t next_prune_ns = 0;
+    bool expire_fails = false;
+    bool kicked = false;
+
+    do {
+        struct err e = {0};
+
+        if (kicked || deadline_passed(next_pass_ns)) {
+            IGNORE_RESULT(control_reconcile(c, /* e */ NULL)); /* it logs and counts by itself */
+            next_pass_ns = deadline_in_ms(PASS_MS);
+        }
+        if (control_expire(c, &e) < 0) {
+            if (!expire_fails) {
+                log_error(NULL, "no sandbox can be ended in time until this is repaired: %s", e.msg);
+            }
+            expire_fails = true;
+        } else {
+            expire_fails = false;
+        }
+        if (deadline_passed(next_prune_ns)) {
+            prune(c);
+            next_prune_ns = deadline_in_ms(PRUNE_MS);
+        }
+    } while (wait_tick(c, &kicked));
+    return NULL;
+}
+
+void control_start_reconciler(struct control *c)
+{
+    int r;
+
+    ASSERT(c && !c->running);
+    c->stop = false;
+    r = pthread_create(&c->thread, NULL, reconciler, c);
+    ASSERT(r == 0); /* like memory: restart is the way out */
+    c->running = true;
+}
+
+void control_stop_reconciler(struct control *c)
+{
+    ASSERT(c && c->running);
+    pthread_mutex_lock(&c->mutex);
+    c->stop = true;
+    pthread_cond_signal(&c->wake);
+    pthread_mutex_unlock(&c->mutex);
+    pthread_join(c->thread, NULL);
+    c->running = false;
+}
+
+void control_kick(struct control *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    c->kicked = true;
+    pthread_cond_signal(&c->wake);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+struct control_health control_health(struct control *c)
+{
+    struct control_health health;
+
+    pthread_mutex_lock(&c->mutex);
+    health = c->health;
+    pthread_mutex_unlock(&c->mutex);
+    return health;
+}
