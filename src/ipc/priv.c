@@ -51,7 +51,7 @@ void priv_client_free(struct priv_client *c)
 /* One packet there and one back. Any failure closes the connection: it may be out of step. */
 static int priv_exchange(struct priv_client *c, struct call *call, bool *ret_sent, struct err *e)
 {
-    char packet[sizeof(struct priv_header) + sizeof(struct priv_machine_start)];
+    char packet[sizeof(struct priv_header) + PRIV_BODY_MAX];
     struct priv_header header = {.magic = PRIV_MAGIC, .version = PRIV_VERSION, .op = (uint16_t)call->op};
     cleanup_fds struct seqpacket_fds in = {.max = 1};
     uint64_t deadline_ns = clock_now_ns() + PRIV_CALL_TIMEOUT_NS;

@@ -56,6 +56,7 @@
 
 #define PRIV_VERSION 1
 #define PRIV_MAGIC 0x53504352u          /* "SPCR" */
+#define PRIV_BODY_MAX 128u              /* no operation's struct is larger */
 #define PRIV_ID_SIZE 24u                /* up to 23 characters of [a-z0-9], NUL-padded to the end */
 #define PRIV_MACHINE_UID_BASE 0x70000000u
 #define PRIV_MACHINE_SLOT_MAX 65535u

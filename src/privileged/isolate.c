@@ -18,6 +18,7 @@ static const int capabilities[] = {
     CAP_SETGID,       /* the machine's group */
     CAP_SETPCAP,      /* emptying the bounding set in the jail */
     CAP_KILL,         /* ending a machine */
+    CAP_FOWNER,       /* copying a subvolume that belongs to the sandbox manager */
     CAP_CHOWN,        /* a new subvolume belongs to the sandbox manager */
     CAP_DAC_OVERRIDE, /* the pool's folders belong to the sandbox manager, mode 0700 */
 };

@@ -24,6 +24,7 @@ union body {
     struct priv_subvol subvol;
     struct priv_subvol_snapshot subvol_snapshot;
 };
+_Static_assert(sizeof(union body) <= PRIV_BODY_MAX, "the client's and the server's packets hold any body");
 
 const struct priv_op_def *priv_check(const void *packet, size_t len, size_t n_fds)
 {

@@ -15,7 +15,8 @@
 
 /* A client that does not take its answer is given up: it waits for answers by construction. */
 #define REPLY_TIMEOUT_MS 1000
-#define PACKET_MAX 512u
+/* One byte more than any request, so that a longer one is seen to be longer. */
+#define PACKET_MAX (sizeof(struct priv_header) + PRIV_BODY_MAX + 1u)
 
 enum { POLL_LISTEN, POLL_SIGNAL, POLL_CLIENTS };
 
