@@ -6,7 +6,9 @@
 
 # One line for people, on stderr, so that stdout stays free for results.
 say() { printf '%s\n' "$*" >&2; }
+# shellcheck disable=SC2154 # me: see above
 warn() { printf '%s: warning: %s\n' "$me" "$*" >&2; }
+# shellcheck disable=SC2154 # me: see above
 die() {
     printf '%s: %s\n' "$me" "$*" >&2
     exit 1
