@@ -271,6 +271,10 @@ static uint64_t next_deadline(struct http_server *s)
     uint64_t next = s->accept_again_ns ? s->accept_again_ns : DEADLINE_NEVER;
 
     pthread_mutex_lock(&s->lock);
+    if (s->n_conns > 0) {
+        /* A pool thread may give a connection back while we sleep: it cannot time out before this. */
+        next = MIN(next, deadline_in_ms(MIN(s->opts.idle_timeout_ms, s->opts.head_timeout_ms)));
+    }
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
         if (!TAILQ_EMPTY(lists[i])) {
             next = MIN(next, TAILQ_FIRST(lists[i])->deadline_ns);

@@ -56,8 +56,8 @@ void conn_arm_locked(struct http_conn *c, enum conn_state state)
         log_error(NULL, "cannot watch a connection, leaving it to its timeout: %m");
     }
     c->watched = true;
-    if (atomic_load(&s->stopping)) {
-        server_wake(s); /* it has dropped the idle ones before */
+    if (state == CONN_LINGER || atomic_load(&s->stopping)) {
+        server_wake(s); /* a deadline nearer than it may be sleeping to; or it has dropped the idle ones before */
     }
 }
 
