@@ -25,9 +25,8 @@ struct module {
     /* Called once at start; *ret_state comes back in every other call. May be NULL. */
     MUST_CHECK int (*init)(struct daemon *d, void **ret_state, struct err *e);
     /*
-     * Another life begins (restore, fork) or the sandbox is taken away (rehearsal ended): everything that
-     * refers to the workload's files and processes must be let go; kill what runs. Requests that are
-     * open have already been closed. May be NULL.
+     * The sandbox is taken away (a rehearsal has ended): everything that refers to the workload's files
+     * and processes must be let go; kill what runs, end the requests that wait for it. May be NULL.
      */
     void (*teardown)(struct daemon *d, void *state);
     /* Adds the module's figures to GET /metrics; obj is borrowed. May be NULL. */
@@ -53,7 +52,7 @@ struct daemon {
 };
 
 /* Every module's own line, then the list in module.c gets one too. */
-extern const struct module state_module; /* state-routes.c: health, metrics, set-up, identity, freeze */
+extern const struct module state_module; /* state.c: health, metrics, set-up, identity, freeze */
 
 /* The modules, in order. */
 extern const struct module *const daemon_modules[];

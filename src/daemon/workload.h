@@ -9,11 +9,12 @@
  * workload_become (groups, gid, uid), and only then touches paths. So symlinks planted by the workload
  * mean to us exactly what they mean to the workload, and rights are the kernel's business.
  *
- * State: NONE -> READY by workload_mount (POST /setup), READY -> NONE by workload_unmount (POST /teardown).
- * In tests READY from the start, with a plain directory for a root.
+ * State: not ready -> ready by workload_enter_ready (POST /setup), back by workload_leave_ready (POST /teardown).
+ * In tests ready from the start, with a plain directory for a root.
  *
- * /etc/passwd and /etc/group are foreign bytes: read as regular files beneath the root without following
- * symlinks, at most WORKLOAD_PASSWD_MAX bytes, by a parser that is pure and fuzzed (passwd.h).
+ * /etc/passwd and /etc/group are foreign bytes: read as regular files beneath the root, without following
+ * symlinks or crossing mounts (a FUSE mount of the workload could make us wait for ever), bounded, by a
+ * parser that is pure and fuzzed (passwd.h). Without them there is still root.
  */
 #pragma once
 
@@ -46,13 +47,6 @@ bool workload_ready(const struct workload *w);
  */
 MUST_CHECK int workload_user(const struct workload *w, const char *name, struct workload_user *ret,
                              struct err *e);
-/* Owner names for file entries: "" when unknown. ret holds WORKLOAD_NAME_MAX. Cached until the files change. */
-void workload_uid_name(struct workload *w, uid_t uid, char *ret);
-void workload_gid_name(struct workload *w, gid_t gid, char *ret);
-/* The inverse, for chown: a name or a decimal id. -ENOENT when there is no such name. */
-MUST_CHECK int workload_uid_of(struct workload *w, const char *name, uid_t *ret);
-MUST_CHECK int workload_gid_of(struct workload *w, const char *name, gid_t *ret);
-
 /*
  * In a forked child only: moves into the sandbox (namespaces, root, cwd "/"). Async-signal-safe, allocates
  * nothing. Returns 0 or negative errno; on failure the child must _exit, nothing else.
@@ -77,5 +71,27 @@ DEFINE_CLEANUP(char **, workload_env_free);
 int workload_cgroup(const struct workload *w);
 /* An O_PATH descriptor of the sandbox's root; FD_NONE when not ready. Borrowed. */
 int workload_root(const struct workload *w);
-/* Set-up's limit for each command's kept output and such: 0 when set-up did not say. */
-uint64_t workload_limit(const struct workload *w, const char *name);
+
+/* ---- for set-up ---- */
+
+/* Not ready. The descriptors (FD_NONE: there is none) are taken over. */
+struct workload_cgroups {
+    int cgroup_fd; /* the folder below which commands get theirs */
+    int ns_fd;     /* a cgroup namespace with that folder as its root */
+};
+struct workload *workload_new(struct workload_cgroups cgroups_take);
+void workload_free(struct workload *w);
+DEFINE_CLEANUP(struct workload *, workload_free);
+
+struct workload_place {
+    int root_fd;      /* O_PATH, the sandbox's root */
+    int mount_ns_fd;  /* FD_NONE: stay in ours, and root_fd is a plain directory (tests) */
+};
+/* Makes it ready; the descriptors are taken over. Must not be ready. */
+void workload_enter_ready(struct workload *w, struct workload_place place_take);
+/* Not ready any more. With the last process and descriptor gone the kernel unmounts everything. */
+void workload_leave_ready(struct workload *w);
+/* env: "K=V" strings ended by NULL, taken over, may be NULL; default_user: "" for root. */
+void workload_configure(struct workload *w, char **env_take, const char *default_user);
+/* FD_NONE where there is none. Borrowed. */
+int workload_cgroup_ns(const struct workload *w);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The workload's mount namespace, built by a helper child and kept by descriptors:
+ *
+ *     /               the sandbox's disk, grown to its device
+ *     /proc /sys      fresh, as every Linux has them
+ *     /dev            a tmpfs with the harmless nodes, pts and shm: neither the disk nor our port are in it
+ *     /run            tmpfs
+ *     /sys/fs/cgroup  cgroup2, seen from the workload's own cgroup
+ *
+ * The initramfs's root cannot be pivoted away, so the disk is moved over "/" as switch_root(8) does. Nothing
+ * on the disk is trusted: mount points are opened without following symlinks, inside the disk only.
+ */
+#pragma once
+
+#include "base/err.h"
+
+struct mount_spec {
+    const char *device;       /* "/dev/vda" */
+    const char *fstype;       /* "ext4" */
+    int cgroup_ns_fd;         /* FD_NONE: no cgroup file system */
+    const char *hostname;     /* for /etc/hostname; "" leaves it alone */
+    const char *machine_id;   /* for /etc/machine-id; "" leaves it alone */
+};
+
+/* Drops what the kernel remembers of the device: the host has just put another content beneath it. */
+MUST_CHECK int mount_flush_device(const char *device, struct err *e);
+/* True when nothing holds the device any more (it can be opened exclusively). */
+bool mount_device_free(const char *device);
+/* In a helper child: leaves it in the new namespace, inside the sandbox's root. */
+MUST_CHECK int mount_sandbox(const struct mount_spec *spec, struct err *e);
+/* In a child inside the sandbox: the identity files, never through symlinks. Failure is not fatal: the disk is the tenant's. */
+void mount_write_identity(const char *hostname, const char *machine_id);
