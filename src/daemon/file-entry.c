@@ -201,8 +201,11 @@ static int add_target(struct buf *b, const struct file_place *place)
     ssize_t n = readlinkat(place->dir_fd, place->at, target, sizeof(target) - 1);
     int r;
 
+    if (n < 0 && (errno == EINVAL || errno == ENOENT)) {
+        return -ENOENT; /* replaced since it was looked at */
+    }
     if (n < 0) {
-        return errno == EINVAL ? -ENOENT : -errno; /* EINVAL: replaced since it was looked at */
+        return 0; /* links of procfs that are not for this user */
     }
     target[n] = '\0';
     r = buf_add(b, ",", 1);

@@ -47,7 +47,7 @@ struct file_place {
 /* The last component of a path, "/" for the root. Points into path. */
 const char *file_base_name(const char *path);
 
-/* Adds the JSON object. st is of the entry itself (never followed). -E2BIG, or the error of reading a link. */
+/* Adds the JSON object. st is of the entry itself (never followed). -E2BIG; -ENOENT: a link that is gone. */
 MUST_CHECK int file_entry_add(struct buf *b, const struct file_place *place, const struct stat *st,
                               struct file_names *names);
 int64_t file_mtime_ms(const struct stat *st);

@@ -331,6 +331,9 @@ static void on_control(void *arg, uint32_t events)
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
             return;
         }
+        if (n < 0 && errno == ECONNRESET) {
+            continue; /* it ended without reading our last word; what it said is still to be read */
+        }
         if (n <= 0 || file_msg_parse(packet, (size_t)n, &m) < 0) {
             job_broken(job);
             return;
@@ -589,6 +592,7 @@ struct file_pool *file_pool_new(struct loop *loop, struct children *children, st
 {
     struct file_pool *pool = xnew(struct file_pool);
 
+    signal(SIGPIPE, SIG_IGN); /* a worker that ends while we write to it is an ordinary event */
     pool->loop = loop;
     pool->children = children;
     pool->workload = workload;

@@ -23,7 +23,10 @@
 #include <unistd.h>
 
 #define LIST_PAGE_BYTES (1u << 20)
-#define LIST_BATCH 1024u
+/* Names in memory, over all levels, and at least for one level: with one batch for a page a large directory
+ * is read once per page. */
+#define LIST_NAMES_MAX 40000u
+#define LIST_BATCH_MIN 64u
 #define LIST_ERRORS_MAX 100u
 
 struct list {
@@ -34,12 +37,15 @@ struct list {
     char *last;            /* owned: relative path of the last entry told */
     unsigned n;
     unsigned n_errors;
+    size_t n_names;        /* held by all levels */
     bool full;             /* the page is complete and there is more */
 };
 
-/* The LIST_BATCH smallest names after `after`. */
+/* The `size` smallest names after `after`. */
 struct batch {
-    char *names[2 * LIST_BATCH]; /* owned */
+    struct list *list; /* borrowed */
+    char **names;      /* owned: room for twice the size */
+    size_t size;
     size_t n;
     bool more; /* there are larger names */
 };
@@ -56,15 +62,29 @@ static void batch_cut(struct batch *b, size_t n)
 {
     while (b->n > n) {
         free(b->names[--b->n]);
+        b->list->n_names--;
     }
 }
 
 static void batch_free(struct batch *b)
 {
     batch_cut(b, 0);
+    free(b->names);
     free(b);
 }
 DEFINE_CLEANUP(struct batch *, batch_free);
+
+static struct batch *batch_new(struct list *l)
+{
+    struct batch *b = xnew(struct batch);
+    size_t wanted = (size_t)l->w->req->limit - l->n + 1; /* one more tells that there is more */
+    size_t room = l->n_names < LIST_NAMES_MAX ? (LIST_NAMES_MAX - l->n_names) / 2 : 0;
+
+    b->list = l;
+    b->size = MAX(MIN(wanted, room), (size_t)LIST_BATCH_MIN);
+    b->names = xnew_n(char *, 2 * b->size);
+    return b;
+}
 
 static int compare_names(const void *a, const void *b)
 {
@@ -74,8 +94,8 @@ static int compare_names(const void *a, const void *b)
 static void batch_sort(struct batch *b)
 {
     qsort(b->names, b->n, sizeof(b->names[0]), compare_names);
-    b->more = b->more || b->n > LIST_BATCH;
-    batch_cut(b, LIST_BATCH);
+    b->more = b->more || b->n > b->size;
+    batch_cut(b, b->size);
 }
 
 /* Reads the whole directory, keeping the smallest names only. */
@@ -98,7 +118,8 @@ static int batch_fill(struct batch *b, DIR *dir, const char *after)
             continue;
         }
         b->names[b->n++] = xstrdup(name);
-        if (b->n == ARRAY_SIZE(b->names)) {
+        b->list->n_names++;
+        if (b->n == 2 * b->size) {
             batch_sort(b);
             bound = b->names[b->n - 1];
         }
@@ -108,6 +129,14 @@ static int batch_fill(struct batch *b, DIR *dir, const char *after)
     }
     batch_sort(b);
     return 0;
+}
+
+static void relative_cut(struct list *l, size_t len)
+{
+    if (l->relative.len > len) {
+        l->relative.len = len;
+        l->relative.data[len] = '\0';
+    }
 }
 
 static char *absolute(const struct list *l)
@@ -198,17 +227,14 @@ static int list_name(struct list *l, int dir_fd, const char *name, unsigned dept
     int r = buf_printf(&l->relative, "%s%s", before > 0 ? "/" : "", name);
 
     if (r < 0 || l->relative.len > FILE_PATH_MAX) {
-        l->relative.len = MIN(l->relative.len, before);
+        relative_cut(l, before);
         return add_error(l, -ENAMETOOLONG); /* told for the directory that holds it */
     }
     r = add_entry(l, dir_fd, name);
     if (r == 1) {
         r = depth > 1 ? list_below(l, dir_fd, name, depth - 1, /* cursor */ NULL) : 0;
     }
-    l->relative.len = before;
-    if (l->relative.data) {
-        l->relative.data[before] = '\0';
-    }
+    relative_cut(l, before);
     return r;
 }
 
@@ -221,16 +247,13 @@ static int list_resume(struct list *l, int dir_fd, unsigned depth, const char *f
     if (r == 0 && depth > 1) {
         r = list_below(l, dir_fd, first, depth - 1, rest);
     }
-    l->relative.len = before;
-    if (l->relative.data) {
-        l->relative.data[before] = '\0';
-    }
+    relative_cut(l, before);
     return r;
 }
 
 static int list_dir(struct list *l, int fd_take, unsigned depth, const char *cursor)
 {
-    CLEANUP(batch_freep) struct batch *batch = xnew(struct batch);
+    CLEANUP(batch_freep) struct batch *batch = batch_new(l);
     size_t first_len = cursor ? strcspn(cursor, "/") : 0;
     cleanup_free char *after = cursor ? xstrndup(cursor, first_len) : NULL;
     DIR *dir = fdopendir(fd_take);

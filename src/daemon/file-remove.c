@@ -71,8 +71,9 @@ static int push(struct removal *rm, int parent_fd, const char *name)
     if (rm->n > REMOVE_OPEN_MAX) {
         struct level *old = &rm->levels[rm->n - 1 - REMOVE_OPEN_MAX];
 
-        closedir(old->dir);
-        old->dir = NULL;
+        if (old->dir) {
+            closedir(TAKE_PTR(old->dir));
+        }
     }
     return 0;
 }

@@ -57,7 +57,8 @@ struct half {
 struct watch {
     struct file_worker *w; /* borrowed */
     int inotify_fd;        /* owned */
-    int root_fd;           /* owned: O_PATH */
+    dev_t root_dev;        /* no descriptor of the root is kept: that would keep it from being */
+    ino_t root_ino;        /* deleted, and its end from being told */
     struct watch_tree tree;
     struct buf out;        /* lines */
     struct half halves[PAIRS_MAX];
@@ -80,7 +81,6 @@ static void watch_done(struct watch *s)
     free(s->last_write);
     free(s->todo);
     s->inotify_fd = fd_close(s->inotify_fd);
-    s->root_fd = fd_close(s->root_fd);
 }
 
 /* ---- telling ---- */
@@ -174,6 +174,19 @@ static int watch_fd(struct watch *s, int fd)
     return wd < 0 ? -errno : wd;
 }
 
+/* The watched directory, if its path still leads to it. O_PATH. */
+static int open_root(const struct watch *s)
+{
+    int fd = open(s->w->path, O_PATH | O_CLOEXEC);
+    struct stat st;
+
+    if (fd >= 0 && (fstat(fd, &st) < 0 || st.st_dev != s->root_dev || st.st_ino != s->root_ino)) {
+        fd_close(fd);
+        return -ENOENT;
+    }
+    return fd < 0 ? -errno : fd;
+}
+
 static void forget_wd(void *arg, int wd)
 {
     struct watch *s = arg;
@@ -196,6 +209,7 @@ static void want_read(struct watch *s, int wd)
 static int add_dir(struct watch *s, struct watch_node *parent, const char *name, bool again)
 {
     cleanup_buf struct buf path = BUF_INIT(PATH_MAX - 1);
+    cleanup_close int root_fd = open_root(s);
     cleanup_close int fd = FD_NONE;
     struct watch_node *node;
     int wd;
@@ -203,7 +217,9 @@ static int add_dir(struct watch *s, struct watch_node *parent, const char *name,
     if (watch_path(parent, name, &path) < 0) {
         return crowded(s);
     }
-    fd = fs_open_beneath(s->root_fd, buf_str(&path), O_PATH | O_DIRECTORY | O_NOFOLLOW, 0);
+    if (root_fd >= 0) {
+        fd = fs_open_beneath(root_fd, buf_str(&path), O_PATH | O_DIRECTORY | O_NOFOLLOW, 0);
+    }
     if (fd < 0) {
         return 0; /* gone, replaced, or not for this user: then there are no events to miss */
     }
@@ -237,26 +253,31 @@ static bool entry_is_dir(int dir_fd, const struct dirent *entry)
     return fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
+static DIR *open_node(const struct watch *s, const struct watch_node *node)
+{
+    cleanup_buf struct buf path = BUF_INIT(PATH_MAX - 1);
+    cleanup_close int root_fd = open_root(s);
+    int fd;
+
+    if (root_fd < 0 || watch_path(node, /* name */ NULL, &path) < 0) {
+        return NULL;
+    }
+    fd = path.len > 0 ? fs_open_beneath(root_fd, path.data, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
+                      : file_worker_reopen(s->w, root_fd, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
+    return fd < 0 ? NULL : fdopendir(fd);
+}
+
 /* announce: what is in it is told as created. again: directories that are known are read again too. */
 static int read_dir(struct watch *s, struct watch_node *node, bool announce, bool again)
 {
-    cleanup_buf struct buf path = BUF_INIT(PATH_MAX - 1);
+    DIR *dir = open_node(s, node);
     struct dirent *entry;
     int queued = 0;
     int r = 0;
-    int fd;
-    DIR *dir;
 
-    if (watch_path(node, /* name */ NULL, &path) < 0) {
-        return 0;
+    if (!dir) {
+        return 0; /* gone, or not for this user */
     }
-    fd = path.len > 0 ? fs_open_beneath(s->root_fd, path.data, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
-                      : file_worker_reopen(s->w, s->root_fd, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
-    if (fd < 0) {
-        return 0;
-    }
-    dir = fdopendir(fd);
-    ASSERT(dir);
     while (r == 0 && (entry = readdir(dir))) {
         if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, "..") || is_upload(entry->d_name)) {
             continue;
@@ -522,19 +543,21 @@ static int start(struct watch *s, struct err *e)
 {
     struct file_head head = {.flags = FILE_HEAD_STREAM};
     struct file_worker *w = s->w;
+    cleanup_close int root_fd = open(w->path, O_PATH | O_CLOEXEC);
     struct stat st;
     int wd;
     int r;
 
-    s->root_fd = open(w->path, O_PATH | O_CLOEXEC);
-    if (s->root_fd < 0 || fstat(s->root_fd, &st) < 0) {
+    if (root_fd < 0 || fstat(root_fd, &st) < 0) {
         return file_error(e, -errno, w->path);
     }
+    s->root_dev = st.st_dev;
+    s->root_ino = st.st_ino;
     s->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (s->inotify_fd < 0 || fchdir(w->fds_dir) < 0) {
         return err_wrap(e, errno == EMFILE ? -EUSERS : -errno, "starting to watch");
     }
-    wd = watch_fd(s, s->root_fd);
+    wd = watch_fd(s, root_fd);
     if (wd < 0) {
         return wd == -ENOSPC ? err_set(e, -EUSERS, "too_many_watches", "this user has no more watches")
                              : file_error(e, wd, w->path);
@@ -559,7 +582,7 @@ static int start(struct watch *s, struct err *e)
 int file_op_watch(struct file_worker *w, struct err *e)
 {
     CLEANUP(watch_done) struct watch s = {
-        .w = w, .inotify_fd = FD_NONE, .root_fd = FD_NONE, .out = BUF_INIT(FLUSH_BYTES + LINE_MAX_BYTES)};
+        .w = w, .inotify_fd = FD_NONE, .out = BUF_INIT(FLUSH_BYTES + LINE_MAX_BYTES)};
     int r = start(&s, e);
 
     if (r == 0) {
