@@ -40,6 +40,7 @@ int buf_reserve(struct buf *b, size_t len, void **ret)
             b->cap = MAX(cap, (size_t)64);
         }
         b->data = b->base;
+        b->data[b->len] = '\0'; /* still a string if nothing is committed */
     }
     *ret = b->data + b->len;
     return 0;
