@@ -284,10 +284,34 @@ static uint64_t next_deadline(struct http_server *s)
     return next;
 }
 
+/* The event makes c ours; the lock makes us see what the pool thread that armed it has written. */
+static enum conn_state claim(struct http_conn *c)
+{
+    enum conn_state state;
+
+    pthread_mutex_lock(&c->server->lock);
+    state = c->state;
+    pthread_mutex_unlock(&c->server->lock);
+    return state;
+}
+
+static void handle_connection(struct http_conn *c)
+{
+    switch (claim(c)) {
+    case CONN_HEAD:
+        on_head_bytes(c);
+        break;
+    case CONN_LINGER:
+        on_linger_bytes(c);
+        break;
+    default:
+        ASSERT(c->state == CONN_DEAD); /* buried in this round */
+        break;
+    }
+}
+
 static void handle_event(struct http_server *s, const struct epoll_event *ev)
 {
-    struct http_conn *c = ev->data.ptr;
-
     if (ev->data.u64 < SERVER_MAX_LISTENERS) {
         if (s->accepting) {
             on_accept(s, &s->listeners[ev->data.u64]);
@@ -296,12 +320,8 @@ static void handle_event(struct http_server *s, const struct epoll_event *ev)
         uint64_t count;
 
         IGNORE_RESULT(read(s->wake_fd, &count, sizeof(count))); /* only to empty it */
-    } else if (c->state == CONN_HEAD) {
-        on_head_bytes(c);
-    } else if (c->state == CONN_LINGER) {
-        on_linger_bytes(c);
     } else {
-        ASSERT(c->state == CONN_DEAD); /* buried in this round */
+        handle_connection(ev->data.ptr);
     }
 }
 

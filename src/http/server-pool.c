@@ -54,8 +54,9 @@ void conn_arm_locked(struct http_conn *c, enum conn_state state)
     }
     if (epoll_ctl(s->epoll_fd, c->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, c->io.fd, &ev) < 0) {
         log_error(NULL, "cannot watch a connection, leaving it to its timeout: %m");
+    } else {
+        c->watched = true;
     }
-    c->watched = true;
     if (state == CONN_LINGER || atomic_load(&s->stopping)) {
         server_wake(s); /* a deadline nearer than it may be sleeping to; or it has dropped the idle ones before */
     }
