@@ -113,7 +113,8 @@ static bool runs_may_grow(const struct output *o)
     size_t slots = MAX(o->n_slots * 2, RUNS_START);
 
     return slots <= OUTPUT_RUNS_MAX &&
-           o->budget->used + charged(o->size, slots) - charged(o->size, o->n_slots) <= o->budget->max;
+           o->budget->used + charged(o->size, slots) - charged(o->size, o->n_slots) <=
+               o->budget->max;
 }
 
 size_t output_room(const struct output *o, uint64_t hold)

@@ -28,7 +28,12 @@
 /* Runs per ring: a program that alternates streams byte by byte may not cost 16 times its output. */
 #define OUTPUT_RUNS_MAX ((size_t)32768)
 
-enum output_kind { OUTPUT_STDOUT, OUTPUT_STDERR, OUTPUT_PTY, OUTPUT_KIND_COUNT_ };
+enum output_kind {
+    OUTPUT_STDOUT,
+    OUTPUT_STDERR,
+    OUTPUT_PTY,
+    OUTPUT_KIND_COUNT_
+};
 
 /* Nothing is held: the oldest bytes may go. */
 #define OUTPUT_HOLD_NOTHING UINT64_MAX
