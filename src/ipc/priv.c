@@ -52,7 +52,8 @@ void priv_client_free(struct priv_client *c)
 static int priv_exchange(struct priv_client *c, struct call *call, bool *ret_sent, struct err *e)
 {
     char packet[sizeof(struct priv_header) + PRIV_BODY_MAX];
-    struct priv_header header = {.magic = PRIV_MAGIC, .version = PRIV_VERSION, .op = (uint16_t)call->op};
+    struct priv_header header = {
+        .magic = PRIV_MAGIC, .version = PRIV_VERSION, .op = (uint16_t)call->op};
     cleanup_fds struct seqpacket_fds in = {.max = 1};
     uint64_t deadline_ns = clock_now_ns() + PRIV_CALL_TIMEOUT_NS;
     ssize_t n;
@@ -69,18 +70,21 @@ static int priv_exchange(struct priv_client *c, struct call *call, bool *ret_sen
         }
         c->fd = r;
     }
-    r = seqpacket_send(c->fd, packet, sizeof(header) + call->len, call->fds, call->n_fds, deadline_ns);
+    r = seqpacket_send(c->fd, packet, sizeof(header) + call->len, call->fds, call->n_fds,
+                       deadline_ns);
     if (r < 0) {
         c->fd = fd_close(c->fd);
-        return err_set(e, r, "node_manager_lost", "the node manager is not there: %s", strerror(-r));
+        return err_set(e, r, "node_manager_lost", "the node manager is not there: %s",
+                       strerror(-r));
     }
     *ret_sent = true;
     n = seqpacket_recv(c->fd, &call->reply, sizeof(call->reply), &in, deadline_ns);
     if (n != (ssize_t)sizeof(call->reply) || call->reply.magic != PRIV_MAGIC) {
         c->fd = fd_close(c->fd);
-        return err_set(e, n >= 0 ? -EPROTO : (int)n, "node_manager_lost",
-                       "the node manager closed the connection instead of answering operation %d: %s",
-                       (int)call->op, n >= 0 ? "wrong answer" : strerror((int)-n));
+        return err_set(
+            e, n >= 0 ? -EPROTO : (int)n, "node_manager_lost",
+            "the node manager closed the connection instead of answering operation %d: %s",
+            (int)call->op, n >= 0 ? "wrong answer" : strerror((int)-n));
     }
     call->ret_fd = in.n == 1 ? TAKE_FD(in.fd[0]) : FD_NONE;
     return 0;
@@ -116,7 +120,8 @@ static int priv_id_fill(struct priv_machine_id *ret, const char *id, struct err 
 {
     memset(ret, 0, sizeof(*ret));
     if (str_copy(ret->id, sizeof(ret->id), id) < 0) {
-        return err_set(e, -EINVAL, "invalid_request", "an id has at most %u characters", PRIV_ID_SIZE - 1);
+        return err_set(e, -EINVAL, "invalid_request", "an id has at most %u characters",
+                       PRIV_ID_SIZE - 1);
     }
     return 0;
 }
@@ -144,7 +149,8 @@ int priv_machine_start(struct priv_client *c, const struct priv_machine_start *r
 {
     struct priv_machine_start body = *req;
     int sent[PRIV_FD_COUNT_];
-    struct call call = {.op = PRIV_OP_MACHINE_START, .body = &body, .len = sizeof(body), .fds = sent};
+    struct call call = {
+        .op = PRIV_OP_MACHINE_START, .body = &body, .len = sizeof(body), .fds = sent};
     int r;
 
     ASSERT(c && ret && ret_pidfd);
@@ -181,12 +187,12 @@ int priv_machine_kill(struct priv_client *c, const char *id, struct err *e)
     return priv_call_id(c, PRIV_OP_MACHINE_KILL, id, &call, e);
 }
 
-int priv_machine_next(struct priv_client *c, const char *after, struct priv_machine *ret, int *ret_pidfd,
-                      struct err *e)
+int priv_machine_next(struct priv_client *c, const char *after, struct priv_machine *ret,
+                      int *ret_pidfd, struct err *e)
 {
     struct priv_machine_id body;
-    struct call call = {.op = PRIV_OP_MACHINE_NEXT, .repeatable = true, .body = &body,
-                        .len = sizeof(body)};
+    struct call call = {
+        .op = PRIV_OP_MACHINE_NEXT, .repeatable = true, .body = &body, .len = sizeof(body)};
     int r = priv_id_fill(&body, after, e);
 
     ASSERT(c && ret && ret_pidfd);
@@ -229,7 +235,8 @@ int priv_subvol_create(struct priv_client *c, const struct priv_subvol *what, st
         c, (struct call){.op = PRIV_OP_SUBVOL_CREATE, .body = what, .len = sizeof(*what)}, e);
 }
 
-int priv_subvol_snapshot(struct priv_client *c, const struct priv_subvol_snapshot *req, struct err *e)
+int priv_subvol_snapshot(struct priv_client *c, const struct priv_subvol_snapshot *req,
+                         struct err *e)
 {
     return priv_call_plain(
         c, (struct call){.op = PRIV_OP_SUBVOL_SNAPSHOT, .body = req, .len = sizeof(*req)}, e);
@@ -237,8 +244,9 @@ int priv_subvol_snapshot(struct priv_client *c, const struct priv_subvol_snapsho
 
 int priv_subvol_delete(struct priv_client *c, const struct priv_subvol *what, struct err *e)
 {
-    return priv_call_plain(c,
-                           (struct call){.op = PRIV_OP_SUBVOL_DELETE, .repeatable = true, .body = what,
-                                         .len = sizeof(*what)},
-                           e);
+    return priv_call_plain(
+        c,
+        (struct call){
+            .op = PRIV_OP_SUBVOL_DELETE, .repeatable = true, .body = what, .len = sizeof(*what)},
+        e);
 }

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#pragma once
-
 /*
  * What the sandbox manager may ask of root.
  *
- * The node manager (src/privileged) is the only program that keeps root. It listens on a SOCK_SEQPACKET
- * unix socket; its one allowed peer is the user space-sandbox. One packet is one request: a priv_header
- * and one of the fixed-size structs below. Requests name things by id; files come along as descriptors;
- * a path, a string to parse or a byte of a guest never does. One packet comes back: struct priv_reply,
- * with a pidfd attached where the call returns a machine.
+ * The node manager (src/privileged) is the only program that keeps root. It listens on a
+ * SOCK_SEQPACKET unix socket; its one allowed peer is the user space-sandbox. One packet is one
+ * request: a priv_header and one of the fixed-size structs below. Requests name things by id; files
+ * come along as descriptors; a path, a string to parse or a byte of a guest never does. One packet
+ * comes back: struct priv_reply, with a pidfd attached where the call returns a machine.
  *
- * A request that no correct client sends (unknown operation, wrong size, an id that is not [a-z0-9], a bit
- * that has no meaning, a descriptor too many or too few) is not answered: the connection is closed.
- * A request that is well formed but cannot be done is answered with a negative errno, a stable reason
- * word and a sentence, and leaves nothing behind.
+ * A request that no correct client sends (unknown operation, wrong size, an id that is not
+ * [a-z0-9], a bit that has no meaning, a descriptor too many or too few) is not answered: the
+ * connection is closed. A request that is well formed but cannot be done is answered with a
+ * negative errno, a stable reason word and a sentence, and leaves nothing behind.
  *
- * Machines. The unit is one VMM process (PID 1 of a pid namespace of its own) in one cgroup named after the
- * machine's id and its user slot. Nothing else is kept: after a restart of the node manager everything
- * is found again from the cgroups and /proc. Machines do not die with the node manager.
+ * Machines. The unit is one VMM process (PID 1 of a pid namespace of its own) in one cgroup named
+ * after the machine's id and its user slot. Nothing else is kept: after a restart of the node
+ * manager everything is found again from the cgroups and /proc. Machines do not die with the node
+ * manager.
  *
  *      priv_machine_start() --> running --> priv_machine_seal() --> running, root empty
  *                                  |                                    |
@@ -25,39 +24,43 @@
  *                                  v                                    v
  *                              priv_machine_kill(): no process, cgroup, namespace or mount is left
  *
- * The user of machine slot N is uid and gid PRIV_MACHINE_UID_BASE + N: two living machines never share one.
- * The caller chooses the slot; a slot in use is refused with -EBUSY ("slot_in_use").
+ * The user of machine slot N is uid and gid PRIV_MACHINE_UID_BASE + N: two living machines never
+ * share one. The caller chooses the slot; a slot in use is refused with -EBUSY ("slot_in_use").
  *
  * Descriptors of priv_machine_start(), in the order of enum priv_fd; absent ones are FD_NONE:
  *
- *   memory        guest RAM, a regular file of exactly memory_mib. Opened O_RDONLY, readable by others
- *                 (mode 0444: the VMM opens it again as its own user; keep it in a directory that only
- *                 you can enter) and writable by nobody else; the VMM maps it private. With
- *                 PRIV_MACHINE_BASE: O_RDWR, mode 0666 while the base machine is made, mapped shared.
+ *   memory        guest RAM, a regular file of exactly memory_mib. Opened O_RDONLY, readable by
+ *                 others (mode 0444: the VMM opens it again as its own user; keep it in a directory
+ *                 that only you can enter) and writable by nobody else; the VMM maps it private.
+ *                 With PRIV_MACHINE_BASE: O_RDWR, mode 0666 while the base machine is made, mapped
+ *                 shared.
  *   disk          the sandbox's disk image, a regular file, O_RDWR, not O_APPEND.
  *   qmp, channel  listening SOCK_STREAM unix sockets. The VMM accepts on them.
- *   console       where the VMM's stdout, stderr and the guest's console go: a pipe's write end or a
- *                 regular file opened O_WRONLY (O_APPEND advised). Not O_RDWR.
- *   kernel, initrd  regular files, O_RDONLY, readable by others. Present exactly with PRIV_MACHINE_BOOT.
+ *   console       where the VMM's stdout, stderr and the guest's console go: a pipe's write end or
+ *                 a regular file opened O_WRONLY (O_APPEND advised). Not O_RDWR.
+ *   kernel, initrd  regular files, O_RDONLY, readable by others. Present exactly with
+ *                   PRIV_MACHINE_BOOT.
  *   device_state  regular file, O_RDONLY. Present exactly with PRIV_MACHINE_INCOMING.
  *
- * Inside the jail they have the numbers PRIV_JAIL_FD_FIRST + enum priv_fd, and the ones that QEMU can only
- * open by name have the names PRIV_JAIL_PATH_*. Names vanish with priv_machine_seal(), descriptors stay.
+ * Inside the jail they have the numbers PRIV_JAIL_FD_FIRST + enum priv_fd, and the ones that QEMU
+ * can only open by name have the names PRIV_JAIL_PATH_*. Names vanish with priv_machine_seal(),
+ * descriptors stay.
  *
- * The client is thread-safe: calls from several threads queue up on one connection. It reconnects by
- * itself. If the connection breaks between request and reply of a call that may be repeated (all but
- * start, subvol_create and subvol_snapshot), it is repeated once; otherwise the call returns -ECONNRESET
- * and the caller must find out (priv_machine_next(), or look into the pool).
+ * The client is thread-safe: calls from several threads queue up on one connection. It reconnects
+ * by itself. If the connection breaks between request and reply of a call that may be repeated (all
+ * but start, subvol_create and subvol_snapshot), it is repeated once; otherwise the call returns
+ * -ECONNRESET and the caller must find out (priv_machine_next(), or look into the pool).
  */
-
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 
+#include <stdint.h>
+
 #define PRIV_VERSION 1
-#define PRIV_MAGIC 0x53504352u          /* "SPCR" */
-#define PRIV_BODY_MAX 128u              /* no operation's struct is larger */
-#define PRIV_ID_SIZE 24u                /* up to 23 characters of [a-z0-9], NUL-padded to the end */
+#define PRIV_MAGIC 0x53504352u /* "SPCR" */
+#define PRIV_BODY_MAX 128u     /* no operation's struct is larger */
+#define PRIV_ID_SIZE 24u       /* up to 23 characters of [a-z0-9], NUL-padded to the end */
 #define PRIV_MACHINE_UID_BASE 0x70000000u
 #define PRIV_MACHINE_SLOT_MAX 65535u
 #define PRIV_VCPUS_MAX 64u
@@ -96,14 +99,16 @@ enum priv_fd {
     PRIV_FD_COUNT_,
 };
 
-/* Flags of struct priv_machine_start. Exactly one of BOOT and INCOMING is set. */
-#define PRIV_MACHINE_KVM (1u << 0)      /* /dev/kvm is in the jail; else software emulation */
-#define PRIV_MACHINE_BOOT (1u << 1)     /* boots a kernel; else waits for a device state */
+/* Flags of struct priv_machine_start: either BOOT and BASE are set or INCOMING is. */
+#define PRIV_MACHINE_KVM (1u << 0)  /* /dev/kvm is in the jail; else software emulation */
+#define PRIV_MACHINE_BOOT (1u << 1) /* boots a kernel; else waits for a device state */
 #define PRIV_MACHINE_INCOMING (1u << 2)
-#define PRIV_MACHINE_BASE (1u << 3)     /* with BOOT: writes its RAM into the memory file */
+#define PRIV_MACHINE_BASE (1u << 3) /* writes its RAM into the memory file */
 #define PRIV_MACHINE_FLAGS_ALL 0xfu
 
-/* One request packet: this header, then exactly the operation's struct. Both ends are one machine. */
+/*
+ * One request packet: this header, then exactly the operation's struct. Both ends are one machine.
+ */
 struct priv_header {
     uint32_t magic;
     uint16_t version;
@@ -116,10 +121,13 @@ struct priv_machine_start {
     uint32_t vcpus;
     uint32_t memory_mib;
     uint32_t flags;   /* PRIV_MACHINE_* */
-    uint32_t fd_mask; /* 1u << enum priv_fd for each descriptor sent; filled in by the client functions */
+    uint32_t fd_mask; /* 1u << enum priv_fd for each one sent; filled in by priv_machine_start() */
 };
 
-/* machine_seal, machine_kill, machine_stats; machine_next: the id after which to go on, "" to begin. */
+/*
+ * machine_seal, machine_kill, machine_stats; machine_next: the id after which to go on, "" to
+ * begin.
+ */
 struct priv_machine_id {
     char id[PRIV_ID_SIZE];
 };
@@ -144,7 +152,9 @@ struct priv_subvol_snapshot {
     uint32_t flags; /* PRIV_SUBVOL_READONLY */
 };
 
-/* A machine as the kernel knows it. pid 0: the VMM has ended by itself, the rest waits for a kill. */
+/*
+ * A machine as the kernel knows it. pid 0: the VMM has ended by itself, the rest waits for a kill.
+ */
 struct priv_machine {
     char id[PRIV_ID_SIZE];
     int32_t pid;
@@ -154,8 +164,8 @@ struct priv_machine {
 
 struct priv_machine_stats {
     uint64_t cpu_ns;
-    uint64_t memory_bytes;       /* charged to the cgroup, page cache included */
-    uint64_t memory_anon_bytes;  /* private pages: guest RAM written to, and the VMM's own */
+    uint64_t memory_bytes;      /* charged to the cgroup, page cache included */
+    uint64_t memory_anon_bytes; /* private pages: guest RAM written to, and the VMM's own */
     uint64_t memory_limit_bytes;
     uint64_t pids;
     uint64_t oom_kills;
@@ -179,17 +189,17 @@ struct priv_client *priv_client_new(const char *socket_path);
 void priv_client_free(struct priv_client *c);
 
 /*
- * Starts the machine and returns once its VMM has been exec'd. *ret_pidfd is owned by the caller and becomes
- * readable when the VMM ends. Errors for the caller: -EEXIST "machine_exists", -EBUSY "slot_in_use",
- * -EINVAL "bad_descriptor", -ENODEV "kvm_unusable". fds stay the caller's.
+ * Starts the machine and returns once its VMM has been exec'd. *ret_pidfd is owned by the caller
+ * and becomes readable when the VMM ends. Errors for the caller: -EEXIST "machine_exists", -EBUSY
+ * "slot_in_use", -EINVAL "bad_descriptor", -ENODEV "kvm_unusable". fds stay the caller's.
  */
 MUST_CHECK int priv_machine_start(struct priv_client *c, const struct priv_machine_start *req,
                                   const int fds[PRIV_FD_COUNT_], struct priv_machine *ret,
                                   int *ret_pidfd, struct err *e);
 
 /*
- * Empties the root of a running VMM. Call it once QMP has answered query-status: QEMU sends its greeting
- * before it has opened its files. Repeatable. -ENOENT: no such machine.
+ * Empties the root of a running VMM. Call it once QMP has answered query-status: QEMU sends its
+ * greeting before it has opened its files. Repeatable. -ENOENT: no such machine.
  */
 MUST_CHECK int priv_machine_seal(struct priv_client *c, const char *id, struct err *e);
 
@@ -197,21 +207,23 @@ MUST_CHECK int priv_machine_seal(struct priv_client *c, const char *id, struct e
 MUST_CHECK int priv_machine_kill(struct priv_client *c, const char *id, struct err *e);
 
 /*
- * Walks over the machines in order of their ids: begin with after = "", go on with the id of the last one.
- * Returns 1 and a machine (*ret_pidfd is FD_NONE if its pid is 0), or 0 at the end.
+ * Walks over the machines in order of their ids: begin with after = "", go on with the id of the
+ * last one. Returns 1 and a machine (*ret_pidfd is FD_NONE if its pid is 0), or 0 at the end.
  */
 MUST_CHECK int priv_machine_next(struct priv_client *c, const char *after, struct priv_machine *ret,
                                  int *ret_pidfd, struct err *e);
 
 /* -ENOENT: no such machine. */
-MUST_CHECK int priv_machine_stats(struct priv_client *c, const char *id, struct priv_machine_stats *ret,
-                                  struct err *e);
+MUST_CHECK int priv_machine_stats(struct priv_client *c, const char *id,
+                                  struct priv_machine_stats *ret, struct err *e);
 
 /*
- * Subvolumes are made with owner space-sandbox and mode 0700. -EEXIST: the name is taken; -ENOENT: no source.
- * Deleting one that is not there is success.
+ * Subvolumes are made with owner space-sandbox and mode 0700. -EEXIST: the name is taken; -ENOENT:
+ * no source. Deleting one that is not there is success.
  */
-MUST_CHECK int priv_subvol_create(struct priv_client *c, const struct priv_subvol *what, struct err *e);
+MUST_CHECK int priv_subvol_create(struct priv_client *c, const struct priv_subvol *what,
+                                  struct err *e);
 MUST_CHECK int priv_subvol_snapshot(struct priv_client *c, const struct priv_subvol_snapshot *req,
                                     struct err *e);
-MUST_CHECK int priv_subvol_delete(struct priv_client *c, const struct priv_subvol *what, struct err *e);
+MUST_CHECK int priv_subvol_delete(struct priv_client *c, const struct priv_subvol *what,
+                                  struct err *e);

@@ -97,7 +97,8 @@ static bool seqpacket_collect(struct msghdr *msg, struct seqpacket_fds *fds)
     return fits;
 }
 
-ssize_t seqpacket_recv(int fd, void *data, size_t size, struct seqpacket_fds *fds, uint64_t deadline_ns)
+ssize_t seqpacket_recv(int fd, void *data, size_t size, struct seqpacket_fds *fds,
+                       uint64_t deadline_ns)
 {
     union control control;
     struct iovec iov = {.iov_base = data, .iov_len = size};
@@ -108,7 +109,9 @@ ssize_t seqpacket_recv(int fd, void *data, size_t size, struct seqpacket_fds *fd
     for (;;) {
         int r;
 
-        msg = (struct msghdr){.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.data,
+        msg = (struct msghdr){.msg_iov = &iov,
+                              .msg_iovlen = 1,
+                              .msg_control = control.data,
                               .msg_controllen = sizeof(control.data)};
         n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
         if (n >= 0) {

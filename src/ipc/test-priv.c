@@ -39,8 +39,9 @@ static void fake_answer(int fd, const struct fake *f, enum step step)
     snprintf(reply.msg, sizeof(reply.msg), "a sentence");
     snprintf(reply.u.machine.id, sizeof(reply.u.machine.id), "s1");
     reply.u.machine.pid = 42;
-    IGNORE_RESULT(seqpacket_send(fd, &reply, step == STEP_WRONG_ANSWER ? 10 : sizeof(reply), &send_fd,
-                                 step == STEP_ANSWER_FD ? 1 : 0, deadline_in_ms(5000))); /* the client tells */
+    IGNORE_RESULT(seqpacket_send(fd, &reply, step == STEP_WRONG_ANSWER ? 10 : sizeof(reply),
+                                 &send_fd, step == STEP_ANSWER_FD ? 1 : 0,
+                                 deadline_in_ms(5000))); /* the client tells */
 }
 
 static void *fake_main(void *arg)
@@ -72,6 +73,7 @@ static void *fake_main(void *arg)
             fd = fd_close(fd);
         } else {
             fake_answer(fd, f, *step);
+            fd = *step == STEP_WRONG_ANSWER ? fd_close(fd) : fd;
         }
     }
     fd_close(fd);
@@ -305,7 +307,8 @@ static void threads_share_one_client(void)
     CHECK_INT(f.served, 800);
 }
 
-TEST_MAIN(T(start_sends_what_is_there_and_takes_the_pidfd), T(a_refusal_keeps_its_word_and_sentence),
-          T(a_repeatable_call_is_repeated_once), T(a_start_is_never_repeated), T(a_restarted_server_is_found_again),
-          T(nonsense_answers_are_errors),
-          T(an_id_that_is_too_long_is_not_cut), T(threads_share_one_client))
+TEST_MAIN(T(start_sends_what_is_there_and_takes_the_pidfd),
+          T(a_refusal_keeps_its_word_and_sentence), T(a_repeatable_call_is_repeated_once),
+          T(a_start_is_never_repeated), T(a_restarted_server_is_found_again),
+          T(nonsense_answers_are_errors), T(an_id_that_is_too_long_is_not_cut),
+          T(threads_share_one_client))

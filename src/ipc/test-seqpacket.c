@@ -77,7 +77,9 @@ static void more_descriptors_than_any_call_takes(void)
         char data[CMSG_SPACE(sizeof(int) * 40)];
     } control = {0};
     struct iovec iov = {.iov_base = (char[]){"x"}, .iov_len = 1};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.data,
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.data,
                          .msg_controllen = sizeof(control.data)};
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
     char text[4];

@@ -43,7 +43,8 @@ int jail_fds(const struct jail_spec *spec, int *error_fd, struct err *e)
     }
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 ||
-        dup2(aside[PRIV_FD_CONSOLE], STDOUT_FILENO) < 0 || dup2(aside[PRIV_FD_CONSOLE], STDERR_FILENO) < 0) {
+        dup2(aside[PRIV_FD_CONSOLE], STDOUT_FILENO) < 0 ||
+        dup2(aside[PRIV_FD_CONSOLE], STDERR_FILENO) < 0) {
         return err_wrap(e, -errno, "setting standard descriptors");
     }
     for (int i = 0; i < (int)PRIV_FD_COUNT_; i++) {
@@ -105,9 +106,9 @@ static int jail_drop_bounding_set(struct err *e)
 
 int jail_identity(const struct jail_spec *spec, gid_t kvm_gid, struct err *e)
 {
-    const unsigned long securebits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED |
-                                     SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
-                                     SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+    const unsigned long securebits =
+        SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED |
+        SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
     int r;

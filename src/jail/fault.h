@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Failing on purpose. FAULT("name") is an expression that is true when the step that stands beside it is to
- * fail now; outside of test builds it is constant false and leaves no trace in the program.
+ * Failing on purpose. FAULT("name") is an expression that is true when the step that stands beside
+ * it is to fail now; outside of test builds it is constant false and leaves no trace in the
+ * program.
  *
  *     if (FAULT("jail.root") || mkdirat(...) < 0) {
  *
- * In a test build the environment variable SPACE_FAULT_AT says which point fails: the Nth that is passed,
- * counted over this process and its children together. errno is set to EIO. With SPACE_FAULT_KILL set, too, the
- * program is killed at that point instead (a child of it goes on).
+ * In a test build the environment variable SPACE_FAULT_AT says which point fails: the Nth that is
+ * passed, counted over this process and its children together. errno is set to EIO. With
+ * SPACE_FAULT_KILL set, too, the program is killed at that point instead (a child of it goes on).
  */
 #pragma once
 

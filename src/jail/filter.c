@@ -26,8 +26,8 @@ static bool filter_mentions(const struct filter_rule *rules, size_t n, const cha
 
 static int filter_add(scmp_filter_ctx ctx, const struct filter_rule *rule)
 {
-    struct scmp_arg_cmp cmp = {.arg = rule->arg, .op = SCMP_CMP_MASKED_EQ, .datum_a = rule->mask,
-                               .datum_b = rule->value};
+    struct scmp_arg_cmp cmp = {
+        .arg = rule->arg, .op = SCMP_CMP_MASKED_EQ, .datum_a = rule->mask, .datum_b = rule->value};
     uint32_t action = rule->refuse ? SCMP_ACT_ERRNO((uint16_t)rule->refuse) : SCMP_ACT_ALLOW;
     int nr = seccomp_syscall_resolve_name(rule->name);
 

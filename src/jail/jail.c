@@ -67,7 +67,8 @@ static void jail_reset_signals(void)
     sigset_t none;
 
     for (int signo = 1; signo <= SIGRTMAX; signo++) {
-        sigaction(signo, &by_default, /* old */ NULL); /* fails for KILL and STOP, which need nothing */
+        sigaction(signo, &by_default,
+                  /* old */ NULL); /* fails for KILL and STOP, which need nothing */
     }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, /* old */ NULL);
@@ -81,7 +82,7 @@ static int jail_enter(const struct jail_spec *spec, int *error_fd, struct err *e
 
     jail_reset_signals();
     jail_prefer_for_oom();
-    umask(0); /* what the jail's root holds must be readable for the VMM; it cannot make a file itself */
+    umask(0); /* what the jail's root holds must be readable for the VMM, which can make no file */
     r = jail_join_cgroups(spec, e);
     if (r < 0) {
         return r;
@@ -123,13 +124,18 @@ static NORETURN void jail_child_main(const struct jail_spec *spec, int error_fd)
     struct err e = {0};
 
     if (jail_enter(spec, &error_fd, &e) < 0) {
-        /* Smaller than PIPE_BUF: whole or not at all. If the parent is gone, nobody needs to know. */
+        /*
+         * Smaller than PIPE_BUF: whole or not at all. If the parent is gone, nobody needs to know.
+         */
         IGNORE_RESULT(write(error_fd, &e, sizeof(e)));
     }
     _exit(127);
 }
 
-/* 0 once the pipe closes (exec has happened or the child died: waitid tells), else the child's error. */
+/*
+ * 0 once the pipe closes (exec has happened or the child died: waitid tells), else the child's
+ * error.
+ */
 static int jail_read_outcome(int fd, uint64_t deadline_ns, struct err *e)
 {
     struct err theirs;
@@ -160,7 +166,9 @@ static void jail_reap(const struct jail_child *child)
     }
 }
 
-/* Kills and waits; a child of ours cannot be mistaken for another process until it is waited for. */
+/*
+ * Kills and waits; a child of ours cannot be mistaken for another process until it is waited for.
+ */
 static void jail_abort(struct jail_child *child)
 {
     kill(child->pid, SIGKILL);
@@ -170,7 +178,8 @@ static void jail_abort(struct jail_child *child)
 
 int jail_start(const struct jail_spec *spec, struct jail_child *ret, struct err *e)
 {
-    const uint64_t namespaces = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
+    const uint64_t namespaces =
+        CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
     struct jail_child child = {.pidfd = FD_NONE};
     cleanup_close int read_end = FD_NONE;
     cleanup_close int write_end = FD_NONE;
@@ -201,7 +210,8 @@ int jail_start(const struct jail_spec *spec, struct jail_child *ret, struct err 
         jail_abort(&child);
         return r;
     }
-    if (waitid(P_PID, (id_t)child.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+    if (waitid(P_PID, (id_t)child.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid != 0) {
         r = err_set(e, -ECHILD, "vmm_failed", "the VMM ended at once (%s %d)",
                     info.si_code == CLD_EXITED ? "exit status" : "signal", info.si_status);
         jail_abort(&child);

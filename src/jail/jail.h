@@ -2,27 +2,29 @@
 /*
  * The second wall: a host process that has escaped its VM finds itself in here.
  *
- * jail_start() makes a child in new mount, pid, net, ipc and uts namespaces. The child, still root, does in
- * this order (each step is possible only before the next):
+ * jail_start() makes a child in new mount, pid, net, ipc and uts namespaces. The child, still root,
+ * does in this order (each step is possible only before the next):
  *
- *   join      the machine's cgroups (given as open cgroup.procs files), then a cgroup namespace of its own
- *   root      an empty tmpfs with read-only binds of the VMM's program, its libraries and firmware, a procfs
- *             that shows only this pid namespace, /dev/null, /dev/urandom and, when asked for, /dev/kvm; names
- *             for the descriptors that a VMM can only open by name; then pivot_root
- *   fds       the console becomes 0..2 (0 is /dev/null), the machine's descriptors get their fixed numbers
- *             (ipc/priv.h), everything else is closed
- *   limits    rlimits: no core files, files no larger than the largest one it was given
- *   identity  bounding set emptied, uid and gid of the machine's slot, no groups (but /dev/kvm's), no
- *             capability in any set, securebits locked, no_new_privs
+ *   join      the machine's cgroups (given as open cgroup.procs files), then a cgroup namespace of
+ *             its own
+ *   root      an empty tmpfs with read-only binds of the VMM's program, its libraries and firmware,
+ *             a procfs that shows only this pid namespace, /dev/null, /dev/urandom and, when asked
+ *             for, /dev/kvm; names for the descriptors that a VMM can only open by name; then
+ *             pivot_root
+ *   fds       the console becomes 0..2 (0 is /dev/null), the machine's descriptors get their fixed
+ *             numbers (ipc/priv.h), everything else is closed
+ *   limits    rlimits: no core files, no file larger than any disk may be
+ *   identity  bounding set emptied, uid and gid of the machine's slot, no groups (but /dev/kvm's),
+ *             no capability in any set, securebits locked, no_new_privs
  *   filter    the system calls of filter.c, anything else ends the process
  *   exec      the VMM
  *
  * A step that fails sends its sentence to the parent through a pipe and the child ends; the pipe
- * closes on exec, which is how the parent knows that all went well. The child is PID 1 of its pid namespace:
- * when it ends, everything in there ends.
+ * closes on exec, which is how the parent knows that all went well. The child is PID 1 of its pid
+ * namespace: when it ends, everything in there ends.
  *
- * The VMM needs its libraries, procfs and /dev until it has initialised. jail_seal() then swaps its root for
- * an empty read-only tmpfs.
+ * The VMM needs its libraries, procfs and /dev until it has initialised. jail_seal() then swaps its
+ * root for an empty read-only tmpfs.
  *
  * Single-threaded callers only: the child is made with clone3(2) and goes on in our code.
  */
@@ -37,15 +39,16 @@
 #define JAIL_CGROUPS_MAX 6u
 
 struct jail_spec {
-    const char *vmm_path;          /* borrowed: absolute, without symbolic links */
-    char *const *argv;             /* borrowed: NULL-terminated */
+    const char *vmm_path;            /* borrowed: absolute, without symbolic links */
+    char *const *argv;               /* borrowed: NULL-terminated */
     const struct sock_fprog *filter; /* borrowed: from jail_filter_vmm() */
-    uid_t uid;                     /* and gid */
+    uid_t uid;                       /* and gid */
     uint32_t threads_max;
-    uint64_t file_size_max;        /* RLIMIT_FSIZE */
+    uint64_t file_size_max; /* RLIMIT_FSIZE */
     bool kvm;
-    int fds[PRIV_FD_COUNT_];               /* borrowed */
-    int cgroup_procs[JAIL_CGROUPS_MAX];    /* borrowed: open for writing; FD_NONE where there is none */
+    int fds[PRIV_FD_COUNT_]; /* borrowed */
+    int cgroup_procs
+        [JAIL_CGROUPS_MAX]; /* borrowed: open for writing; FD_NONE where there is none */
 };
 
 struct jail_child {

@@ -16,9 +16,10 @@
 #define BIND_DEV (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)
 
 /*
- * What a VMM reads while it starts. Folders of libraries as a whole: which of them the loader takes, and which
- * modules QEMU loads, changes with every package update. jail_seal() takes all of it away before the
- * guest has run for long. One that is not there is skipped: distributions differ.
+ * What a VMM reads while it starts. Folders of libraries as a whole: which of them the loader
+ * takes, and which modules QEMU loads, changes with every package update. jail_seal() takes all of
+ * it away before the guest has run for long. One that is not there is skipped: distributions
+ * differ.
  */
 static const struct {
     const char *path;
@@ -30,7 +31,7 @@ static const struct {
     {"/usr/share/qemu", BIND_DATA},         /* option ROMs */
     {"/usr/share/seabios", BIND_DATA},      /* bios-microvm.bin */
     {"/dev/null", BIND_DEV},                /* standard input */
-    {"/dev/urandom", BIND_DEV},             /* QEMU's own random numbers, when getrandom is refused */
+    {"/dev/urandom", BIND_DEV}, /* QEMU's own random numbers, when getrandom is refused */
 };
 
 static const struct {
@@ -55,7 +56,8 @@ int jail_mount_flags(int mount_fd, uint64_t attr_set, struct err *e)
 {
     struct mount_attr attr = {.attr_set = attr_set};
 
-    if (FAULT("jail.mount_flags") || mount_setattr(mount_fd, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0) {
+    if (FAULT("jail.mount_flags") ||
+        mount_setattr(mount_fd, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0) {
         return err_wrap(e, -errno, "restricting a mount of the jail");
     }
     return 0;
@@ -93,7 +95,10 @@ static int jail_new_fs(const char *type, const struct fs_option *options, size_t
 int jail_tmpfs(struct err *e)
 {
     static const struct fs_option options[] = {{"size", "64k"}, {"mode", "0555"}};
-    /* Before 6.15 nothing can be mounted in a detached tree, so it lies over the old root meanwhile. */
+    /*
+     * Before 6.15 nothing can be mounted in a detached tree, so it lies over the old root
+     * meanwhile.
+     */
     cleanup_close int fd = jail_new_fs("tmpfs", options, ARRAY_SIZE(options), e);
 
     if (fd < 0) {
@@ -115,7 +120,10 @@ int jail_pivot(int root_fd, struct err *e)
     return 0;
 }
 
-/* Makes the parents of path (absolute) and path itself, as a folder or as an empty file to mount on. */
+/*
+ * Makes the parents of path (absolute) and path itself, as a folder or as an empty file to mount
+ * on.
+ */
 static int jail_make_target(int root_fd, const char *path, bool folder, struct err *e)
 {
     char part[PATH_MAX];
@@ -150,7 +158,8 @@ static int jail_attach(int root_fd, int mount_fd, const char *path, bool folder,
     if (r < 0) {
         return r;
     }
-    if (FAULT("jail.attach") || move_mount(mount_fd, "", root_fd, path + 1, MOVE_MOUNT_F_EMPTY_PATH) < 0) {
+    if (FAULT("jail.attach") ||
+        move_mount(mount_fd, "", root_fd, path + 1, MOVE_MOUNT_F_EMPTY_PATH) < 0) {
         return err_wrap(e, -errno, "mounting '%s' in the jail", path);
     }
     return 0;
@@ -176,7 +185,9 @@ static int jail_bind(int root_fd, const char *path, uint64_t attr, struct err *e
     return jail_attach(root_fd, tree_fd, path, S_ISDIR(st.st_mode), e);
 }
 
-/* The device's own mode and group decide; a group that could be more than a device's is not given. */
+/*
+ * The device's own mode and group decide; a group that could be more than a device's is not given.
+ */
 static int jail_bind_kvm(int root_fd, gid_t *ret_gid, struct err *e)
 {
     struct stat st;
@@ -193,8 +204,9 @@ static int jail_bind_kvm(int root_fd, gid_t *ret_gid, struct err *e)
     } else if ((st.st_mode & 0060) == 0060 && st.st_gid != 0) {
         *ret_gid = st.st_gid;
     } else {
-        return err_set(e, -ENODEV, "kvm_unusable",
-                       "/dev/kvm must be readable and writable for a group of its own (mode 0660, group kvm)");
+        return err_set(
+            e, -ENODEV, "kvm_unusable",
+            "/dev/kvm must be readable and writable for a group of its own (mode 0660, group kvm)");
     }
     return 0;
 }

@@ -82,7 +82,10 @@ static int cgroup_read(int dir_fd, const char *group, const char *file, struct b
     return fd < 0 ? fd : fs_read_fd(fd, b);
 }
 
-/* The number after key (a word at the start of a line), or the first number of the file without key. */
+/*
+ * The number after key (a word at the start of a line), or the first number of the file without
+ * key.
+ */
 static uint64_t cgroup_number(int dir_fd, const char *group, const char *file, const char *key)
 {
     cleanup_buf struct buf b = BUF_INIT(CGROUP_FILE_MAX);
@@ -143,8 +146,8 @@ static int cgroup_host_open_v1(struct cgroup_host *host, const char *name, struc
         int r = cgroup_open_group(hierarchies[i].mount, name, &host->dir_fd[i]);
 
         if (r < 0 && !(r == -ENOENT && hierarchies[i].optional)) {
-            return err_wrap(e, r, "making the cgroup '%s' in %s (is the controller mounted there?)", name,
-                            hierarchies[i].mount);
+            return err_wrap(e, r, "making the cgroup '%s' in %s (is the controller mounted there?)",
+                            name, hierarchies[i].mount);
         }
     }
     return 0;
@@ -156,7 +159,8 @@ static bool cgroup_v2_has_controllers(void)
     cleanup_buf struct buf b = BUF_INIT(CGROUP_FILE_MAX);
 
     return cgroup_read(AT_FDCWD, CGROUP_ROOT, "cgroup.controllers", &b) == 0 &&
-           strstr(buf_str(&b), "memory") && strstr(buf_str(&b), "cpu") && strstr(buf_str(&b), "pids");
+           strstr(buf_str(&b), "memory") && strstr(buf_str(&b), "cpu") &&
+           strstr(buf_str(&b), "pids");
 }
 
 int cgroup_host_open(struct cgroup_host *ret, const char *name, struct err *e)
@@ -293,7 +297,8 @@ static int cgroup_apply(const struct cgroup_host *host, const char *group, const
     int r;
 
     snprintf(text, sizeof(text), "%llu", (unsigned long long)s->value);
-    r = FAULT("cgroup.limit") ? -errno : cgroup_write(host->dir_fd[s->hierarchy], group, s->file, text);
+    r = FAULT("cgroup.limit") ? -errno
+                              : cgroup_write(host->dir_fd[s->hierarchy], group, s->file, text);
     return s->optional && (r == -ENOENT || r == -EOPNOTSUPP) ? 0 : r;
 }
 
@@ -339,7 +344,8 @@ static int cgroup_limit(const struct cgroup_host *host, const char *group,
 }
 
 static int cgroup_make(const struct cgroup_host *host, const char *group,
-                       const struct cgroup_limits *limits, int procs[JAIL_CGROUPS_MAX], struct err *e)
+                       const struct cgroup_limits *limits, int procs[JAIL_CGROUPS_MAX],
+                       struct err *e)
 {
     for (size_t i = 0; i < CGROUP_COUNT_; i++) {
         if (host->dir_fd[i] < 0) {
@@ -349,7 +355,9 @@ static int cgroup_make(const struct cgroup_host *host, const char *group,
             (mkdirat(host->dir_fd[i], group, 0755) < 0 && (errno != EEXIST || i == CGROUP_PIDS))) {
             return err_wrap(e, -errno, "making the machine's cgroup");
         }
-        procs[i] = FAULT("cgroup.procs") ? -errno : cgroup_open(host->dir_fd[i], group, "cgroup.procs", O_WRONLY);
+        procs[i] = FAULT("cgroup.procs")
+                       ? -errno
+                       : cgroup_open(host->dir_fd[i], group, "cgroup.procs", O_WRONLY);
         if (procs[i] < 0) {
             return err_wrap(e, procs[i], "opening the machine's cgroup");
         }
@@ -372,7 +380,8 @@ int cgroup_create(const struct cgroup_host *host, const char *id, uint32_t slot,
         for (size_t i = 0; i < JAIL_CGROUPS_MAX; i++) {
             procs[i] = fd_close(procs[i]);
         }
-        IGNORE_RESULT(cgroup_destroy(host, id, slot, deadline_in_ms(1000), /* e */ NULL)); /* r is told */
+        IGNORE_RESULT(
+            cgroup_destroy(host, id, slot, deadline_in_ms(1000), /* e */ NULL)); /* r is told */
     }
     return r;
 }
@@ -425,7 +434,8 @@ static int cgroup_kill_pass(const struct cgroup_host *host, const char *group, u
         return n;
     }
     if (host->v2) {
-        IGNORE_RESULT(cgroup_write(host->dir_fd[CGROUP_PIDS], group, "cgroup.kill", "1")); /* new in 5.14 */
+        IGNORE_RESULT(
+            cgroup_write(host->dir_fd[CGROUP_PIDS], group, "cgroup.kill", "1")); /* new in 5.14 */
     }
     for (int i = 0; i < n; i++) {
         cleanup_close int pidfd = cgroup_pidfd(host, group, pids[i]);
@@ -442,7 +452,10 @@ static int cgroup_kill_pass(const struct cgroup_host *host, const char *group, u
     return n;
 }
 
-/* The end of the VMM ends its pid namespace, so a second pass is only for what was just being forked. */
+/*
+ * The end of the VMM ends its pid namespace, so a second pass is only for what was just being
+ * forked.
+ */
 static int cgroup_kill_all(const struct cgroup_host *host, const char *group, uint64_t deadline_ns)
 {
     int r;
@@ -468,8 +481,8 @@ static int cgroup_rmdir(int dir_fd, const char *group, uint64_t deadline_ns)
     return 0;
 }
 
-int cgroup_destroy(const struct cgroup_host *host, const char *id, uint32_t slot, uint64_t deadline_ns,
-                   struct err *e)
+int cgroup_destroy(const struct cgroup_host *host, const char *id, uint32_t slot,
+                   uint64_t deadline_ns, struct err *e)
 {
     char group[CGROUP_NAME_SIZE];
     int r;
@@ -536,7 +549,8 @@ int cgroup_stats(const struct cgroup_host *host, const char *id, uint32_t slot,
     if (faccessat(dir[CGROUP_PIDS], group, F_OK, 0) < 0) {
         return err_wrap(e, -errno, "looking at machine '%s'", id);
     }
-    *ret = (struct priv_machine_stats){.pids = cgroup_number(dir[CGROUP_PIDS], group, "pids.current", NULL)};
+    *ret = (struct priv_machine_stats){
+        .pids = cgroup_number(dir[CGROUP_PIDS], group, "pids.current", NULL)};
     if (host->v2) {
         int v2 = dir[CGROUP_PIDS];
 
@@ -551,7 +565,8 @@ int cgroup_stats(const struct cgroup_host *host, const char *id, uint32_t slot,
         ret->cpu_ns = cgroup_number(acct, group, "cpuacct.usage", NULL);
         ret->memory_bytes = cgroup_number(dir[CGROUP_MEMORY], group, "memory.usage_in_bytes", NULL);
         ret->memory_anon_bytes = cgroup_number(dir[CGROUP_MEMORY], group, "memory.stat", "rss");
-        ret->memory_limit_bytes = cgroup_number(dir[CGROUP_MEMORY], group, "memory.limit_in_bytes", NULL);
+        ret->memory_limit_bytes =
+            cgroup_number(dir[CGROUP_MEMORY], group, "memory.limit_in_bytes", NULL);
         ret->oom_kills = cgroup_number(dir[CGROUP_MEMORY], group, "memory.oom_control", "oom_kill");
     }
     return 0;

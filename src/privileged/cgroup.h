@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One cgroup per machine: its limits, the list of its processes, and the only memory the node manager has.
- * A machine is the folder "<id>-<slot>" below the group "space" (or --cgroup); where the host has
- * version 1 hierarchies, one of that name in each of cpu, memory and pids (and cpuacct, if it is
- * apart). The folder in the pids hierarchy (on v2: the folder) decides whether a machine exists: it is made
- * first and removed last.
+ * One cgroup per machine: its limits, the list of its processes, and the only memory the node
+ * manager has. A machine is the folder "<id>-<slot>" below the group "space" (or --cgroup); where
+ * the host has version 1 hierarchies, one of that name in each of cpu, memory and pids (and
+ * cpuacct, if it is apart). The folder in the pids hierarchy (on v2: the folder) decides whether a
+ * machine exists: it is made first and removed last.
  *
  * "space" lies at the top of the hierarchy, beside systemd's own groups and not inside a unit, so
- * that a restart of the node manager's unit neither ends machines nor finds its own group busy with them.
+ * that a restart of the node manager's unit neither ends machines nor finds its own group busy with
+ * them.
  *
- * Processes are killed by group, or by a pidfd that was opened while the group still listed the process: never by
- * a bare pid.
+ * Processes are killed by group, or by a pidfd that was opened while the group still listed the
+ * process: never by a bare pid.
  */
 #pragma once
 
@@ -44,8 +45,8 @@ void cgroup_host_close(struct cgroup_host *host);
 /* The machine with this id. -ENOENT (without text): there is none. *ret_slot may be NULL. */
 MUST_CHECK int cgroup_find(const struct cgroup_host *host, const char *id, uint32_t *ret_slot);
 /* 1 and the machine with the lowest id that is higher than after, or 0. */
-MUST_CHECK int cgroup_next(const struct cgroup_host *host, const char *after, char ret_id[PRIV_ID_SIZE],
-                           uint32_t *ret_slot);
+MUST_CHECK int cgroup_next(const struct cgroup_host *host, const char *after,
+                           char ret_id[PRIV_ID_SIZE], uint32_t *ret_slot);
 /* Whether a machine has this slot. */
 MUST_CHECK int cgroup_slot_used(const struct cgroup_host *host, uint32_t slot);
 
@@ -56,14 +57,17 @@ MUST_CHECK int cgroup_slot_used(const struct cgroup_host *host, uint32_t slot);
 MUST_CHECK int cgroup_create(const struct cgroup_host *host, const char *id, uint32_t slot,
                              const struct cgroup_limits *limits, int procs[JAIL_CGROUPS_MAX],
                              struct err *e);
-/* Kills what is in there, waits until it is gone and removes the folders. -ETIMEDOUT: a process would not end. */
+/*
+ * Kills what is in there, waits until it is gone and removes the folders. -ETIMEDOUT: a process
+ * would not end.
+ */
 MUST_CHECK int cgroup_destroy(const struct cgroup_host *host, const char *id, uint32_t slot,
                               uint64_t deadline_ns, struct err *e);
 /*
- * The VMM: the process of the machine that is PID 1 of its pid namespace, with a pidfd that is certain to be
- * it. -ESRCH: it has ended.
+ * The VMM: the process of the machine that is PID 1 of its pid namespace, with a pidfd that is
+ * certain to be it. -ESRCH: it has ended.
  */
-MUST_CHECK int cgroup_vmm(const struct cgroup_host *host, const char *id, uint32_t slot, pid_t *ret_pid,
-                          int *ret_pidfd);
+MUST_CHECK int cgroup_vmm(const struct cgroup_host *host, const char *id, uint32_t slot,
+                          pid_t *ret_pid, int *ret_pidfd);
 MUST_CHECK int cgroup_stats(const struct cgroup_host *host, const char *id, uint32_t slot,
                             struct priv_machine_stats *ret, struct err *e);

@@ -55,8 +55,10 @@ static int fdcheck_mode(const struct fd_rule *rule, mode_t mode, struct err *e)
     mode_t need = rule->access == O_RDWR ? 0006 : 0004;
 
     if ((mode & need) != need) {
-        return fd_bad(rule->name, need == 0006 ? "must be readable and writable for others (mode 0666)"
-                                               : "must be readable for others (mode 0444)", e);
+        return fd_bad(rule->name,
+                      need == 0006 ? "must be readable and writable for others (mode 0666)"
+                                   : "must be readable for others (mode 0444)",
+                      e);
     }
     if (rule->access == O_RDONLY && (mode & 0002)) {
         return fd_bad(rule->name, "must not be writable for others", e);
@@ -87,9 +89,11 @@ static int fdcheck_one(const struct fd_rule *rule, int fd, struct stat *ret_st, 
         return fd_bad(rule->name, "is of the wrong kind", e);
     }
     if ((flags & O_PATH) || (flags & O_ACCMODE) != rule->access) {
-        return fd_bad(rule->name, rule->access == O_RDONLY   ? "must be open for reading only"
-                                  : rule->access == O_WRONLY ? "must be open for writing only"
-                                                             : "must be open for reading and writing", e);
+        return fd_bad(rule->name,
+                      rule->access == O_RDONLY   ? "must be open for reading only"
+                      : rule->access == O_WRONLY ? "must be open for writing only"
+                                                 : "must be open for reading and writing",
+                      e);
     }
     if (rule->access == O_RDWR && rule->type == FD_FILE && (flags & O_APPEND)) {
         return fd_bad(rule->name, "must not be open for appending", e);
@@ -97,7 +101,8 @@ static int fdcheck_one(const struct fd_rule *rule, int fd, struct stat *ret_st, 
     return rule->named_in_jail ? fdcheck_mode(rule, ret_st->st_mode, e) : 0;
 }
 
-int fdcheck_machine(const struct priv_machine_start *m, const int fds[PRIV_FD_COUNT_], struct err *e)
+int fdcheck_machine(const struct priv_machine_start *m, const int fds[PRIV_FD_COUNT_],
+                    struct err *e)
 {
     int64_t ram_bytes = (int64_t)m->memory_mib << 20;
     struct stat st;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What decides whether a packet is a request: the first byte is the number of descriptors, the rest the packet.
- * What is let through must be usable as it is: ids are names, numbers are in range, sizes add up.
+ * What decides whether a packet is a request: the first byte is the number of descriptors, the rest
+ * the packet. What is let through must be usable as it is: ids are names, numbers are in range,
+ * sizes add up.
  */
 #include "privileged/ops.h"
 

@@ -25,44 +25,44 @@ static const int capabilities[] = {
 
 /* Beside what a VMM needs, which inherits this filter: see jail/filter.h. */
 static const struct filter_rule rules[] = {
-    {.name = "clone3"}, /* the jail's child, in its namespaces */
-    {.name = "clone"}, /* the same, for glibc */
-    {.name = "unshare"}, /* the jail's cgroup namespace */
-    {.name = "setns"}, /* into a machine's mount namespace, to seal it */
-    {.name = "wait4"}, /* children */
-    {.name = "waitid"}, /* children */
-    {.name = "kill"}, /* a child whose set-up failed */
-    {.name = "pidfd_open"}, /* to hold a process */
+    {.name = "clone3"},            /* the jail's child, in its namespaces */
+    {.name = "clone"},             /* the same, for glibc */
+    {.name = "unshare"},           /* the jail's cgroup namespace */
+    {.name = "setns"},             /* into a machine's mount namespace, to seal it */
+    {.name = "wait4"},             /* children */
+    {.name = "waitid"},            /* children */
+    {.name = "kill"},              /* a child whose set-up failed */
+    {.name = "pidfd_open"},        /* to hold a process */
     {.name = "pidfd_send_signal"}, /* to end a machine */
-    {.name = "setsid"}, /* the jail */
-    {.name = "sethostname"}, /* the jail */
-    {.name = "setrlimit"}, /* the jail */
-    {.name = "prlimit64"}, /* the jail */
-    {.name = "fsopen"}, /* the jail's root */
-    {.name = "fsconfig"}, /* the same */
-    {.name = "fsmount"}, /* the same */
-    {.name = "open_tree"}, /* the same */
-    {.name = "move_mount"}, /* the same */
-    {.name = "mount_setattr"}, /* the same */
-    {.name = "mount"}, /* the same: private propagation */
-    {.name = "pivot_root"}, /* the same */
-    {.name = "umount2"}, /* the same */
-    {.name = "chdir"}, /* the same */
-    {.name = "fchdir"}, /* the same */
-    {.name = "symlinkat"}, /* the same */
-    {.name = "mkdirat"}, /* the same; cgroups; the pool */
-    {.name = "unlinkat"}, /* cgroups; the pool */
-    {.name = "unlink"}, /* our socket */
-    {.name = "fchownat"}, /* the pool */
-    {.name = "setgroups"}, /* the jail's identity */
-    {.name = "setresgid"}, /* the same */
-    {.name = "setresuid"}, /* the same */
-    {.name = "capset"}, /* the same */
-    {.name = "prctl"}, /* the same */
-    {.name = "seccomp"}, /* the jail's filter */
-    {.name = "execve"}, /* the VMM */
-    {.name = "openat2"}, /* the pool, beneath its folders */
-    {.name = "ioctl"}, /* subvolumes */
+    {.name = "setsid"},            /* the jail */
+    {.name = "sethostname"},       /* the jail */
+    {.name = "setrlimit"},         /* the jail */
+    {.name = "prlimit64"},         /* the jail */
+    {.name = "fsopen"},            /* the jail's root */
+    {.name = "fsconfig"},          /* the same */
+    {.name = "fsmount"},           /* the same */
+    {.name = "open_tree"},         /* the same */
+    {.name = "move_mount"},        /* the same */
+    {.name = "mount_setattr"},     /* the same */
+    {.name = "mount"},             /* the same: private propagation */
+    {.name = "pivot_root"},        /* the same */
+    {.name = "umount2"},           /* the same */
+    {.name = "chdir"},             /* the same */
+    {.name = "fchdir"},            /* the same */
+    {.name = "symlinkat"},         /* the same */
+    {.name = "mkdirat"},           /* the same; cgroups; the pool */
+    {.name = "unlinkat"},          /* cgroups; the pool */
+    {.name = "unlink"},            /* our socket */
+    {.name = "fchownat"},          /* the pool */
+    {.name = "setgroups"},         /* the jail's identity */
+    {.name = "setresgid"},         /* the same */
+    {.name = "setresuid"},         /* the same */
+    {.name = "capset"},            /* the same */
+    {.name = "prctl"},             /* the same */
+    {.name = "seccomp"},           /* the jail's filter */
+    {.name = "execve"},            /* the VMM */
+    {.name = "openat2"},           /* the pool, beneath its folders */
+    {.name = "ioctl"},             /* subvolumes */
 };
 
 static bool isolate_keeps(int cap)
@@ -102,13 +102,15 @@ int isolate_self(struct err *e)
 {
     const struct rlimit no_core = {0};
     struct sock_fprog program = {0};
-    int r = jail_filter_build(rules, ARRAY_SIZE(rules), filter_vmm_rules, filter_vmm_n_rules, &program, e);
+    int r = jail_filter_build(rules, ARRAY_SIZE(rules), filter_vmm_rules, filter_vmm_n_rules,
+                              &program, e);
 
     if (r < 0) {
         return r;
     }
     r = isolate_capabilities(e);
-    if (r == 0 && (setrlimit(RLIMIT_CORE, &no_core) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)) {
+    if (r == 0 &&
+        (setrlimit(RLIMIT_CORE, &no_core) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)) {
         r = err_wrap(e, -errno, "setting no_new_privs");
     }
     if (r == 0) {

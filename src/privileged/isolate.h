@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The node manager's own cage, after everything that needs a path is open: the closed list of capabilities
- * and the list of system calls (isolate.c), no_new_privs, no core files.
+ * The node manager's own cage, after everything that needs a path is open: the closed list of
+ * capabilities and the list of system calls (isolate.c), no_new_privs, no core files.
  */
 #pragma once
 

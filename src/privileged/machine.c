@@ -11,16 +11,24 @@
 #include <string.h>
 
 #define MIB (1024ull * 1024)
-/* QEMU's own private memory: heap, stacks, device models; the disk's dirty pages are charged too. */
+/*
+ * QEMU's own private memory: heap, stacks, device models; the disk's dirty pages are charged too.
+ */
 #define VMM_OVERHEAD_MIB 160u
-/* Under emulation also translated code (tb-size=64), its look-up structures, and soft TLBs per vCPU. */
+/*
+ * Under emulation also translated code (tb-size=64), its look-up structures, and soft TLBs per
+ * vCPU.
+ */
 #define VMM_OVERHEAD_TCG_MIB 192u
 #define VMM_OVERHEAD_PER_VCPU_MIB 16u
 /* The main loop, RCU, up to 64 workers for the disk, migration; and the vCPUs. */
 #define VMM_THREADS 96u
 /* Higher than any disk that SPACE offers: a VMM gone bad cannot grow a file without end. */
 #define VMM_FILE_SIZE_MAX (128ull << 30)
-/* Freeing a large guest's memory takes a while; a VMM that hangs in the kernel is reported, not waited for. */
+/*
+ * Freeing a large guest's memory takes a while; a VMM that hangs in the kernel is reported, not
+ * waited for.
+ */
 #define KILL_TIMEOUT_MS 10000
 
 static int machine_args(const struct priv_machine_start *m, struct qemu_args *ret, struct err *e)
@@ -56,7 +64,8 @@ static struct cgroup_limits machine_limits(const struct priv_machine_start *m)
     };
 }
 
-static int machine_must_be_free(struct priv_ctx *ctx, const struct priv_machine_start *m, struct err *e)
+static int machine_must_be_free(struct priv_ctx *ctx, const struct priv_machine_start *m,
+                                struct err *e)
 {
     uint32_t slot;
     int r = cgroup_find(&ctx->cgroups, m->id, &slot);
@@ -69,7 +78,8 @@ static int machine_must_be_free(struct priv_ctx *ctx, const struct priv_machine_
     }
     r = cgroup_slot_used(&ctx->cgroups, m->uid_slot);
     if (r > 0) {
-        return err_set(e, -EBUSY, "slot_in_use", "another machine has the user slot %u", m->uid_slot);
+        return err_set(e, -EBUSY, "slot_in_use", "another machine has the user slot %u",
+                       m->uid_slot);
     }
     return r < 0 ? err_wrap(e, r, "looking for user slot %u", m->uid_slot) : 0;
 }
@@ -108,15 +118,15 @@ static int machine_launch(struct priv_ctx *ctx, const struct priv_request *req, 
         fd_close(child.pidfd); /* the caller's cgroup_destroy() ends it */
         return err_wrap(e, r, "identifying the VMM");
     }
-    answer->reply.u.machine = (struct priv_machine){.pid = child.pid, .uid_slot = m->uid_slot,
-                                                    .start_time = start_time};
+    answer->reply.u.machine =
+        (struct priv_machine){.pid = child.pid, .uid_slot = m->uid_slot, .start_time = start_time};
     memcpy(answer->reply.u.machine.id, m->id, sizeof(m->id));
     answer->fd = child.pidfd;
     return 0;
 }
 
-int machine_start_run(struct priv_ctx *ctx, const struct priv_request *req, struct priv_answer *answer,
-                      struct err *e)
+int machine_start_run(struct priv_ctx *ctx, const struct priv_request *req,
+                      struct priv_answer *answer, struct err *e)
 {
     const struct priv_machine_start *m = req->body;
     struct cgroup_limits limits = machine_limits(m);
@@ -140,7 +150,8 @@ int machine_start_run(struct priv_ctx *ctx, const struct priv_request *req, stru
     }
     if (r < 0) {
         /* What went wrong first is what the caller should read. */
-        IGNORE_RESULT(cgroup_destroy(&ctx->cgroups, m->id, m->uid_slot, deadline_in_ms(KILL_TIMEOUT_MS),
+        IGNORE_RESULT(cgroup_destroy(&ctx->cgroups, m->id, m->uid_slot,
+                                     deadline_in_ms(KILL_TIMEOUT_MS),
                                      /* e */ NULL));
         return err_wrap(e, r, "starting machine '%s'", m->id);
     }
@@ -158,8 +169,8 @@ static int machine_need(struct priv_ctx *ctx, const char *id, uint32_t *ret_slot
     return r < 0 ? err_wrap(e, r, "looking for machine '%s'", id) : 0;
 }
 
-int machine_seal_run(struct priv_ctx *ctx, const struct priv_request *req, struct priv_answer *answer,
-                     struct err *e)
+int machine_seal_run(struct priv_ctx *ctx, const struct priv_request *req,
+                     struct priv_answer *answer, struct err *e)
 {
     const struct priv_machine_id *m = req->body;
     cleanup_close int pidfd = FD_NONE;
@@ -179,8 +190,8 @@ int machine_seal_run(struct priv_ctx *ctx, const struct priv_request *req, struc
     return r < 0 ? err_wrap(e, r, "sealing machine '%s'", m->id) : 0;
 }
 
-int machine_kill_run(struct priv_ctx *ctx, const struct priv_request *req, struct priv_answer *answer,
-                     struct err *e)
+int machine_kill_run(struct priv_ctx *ctx, const struct priv_request *req,
+                     struct priv_answer *answer, struct err *e)
 {
     const struct priv_machine_id *m = req->body;
     uint32_t slot;
@@ -196,8 +207,8 @@ int machine_kill_run(struct priv_ctx *ctx, const struct priv_request *req, struc
     return cgroup_destroy(&ctx->cgroups, m->id, slot, deadline_in_ms(KILL_TIMEOUT_MS), e);
 }
 
-int machine_next_run(struct priv_ctx *ctx, const struct priv_request *req, struct priv_answer *answer,
-                     struct err *e)
+int machine_next_run(struct priv_ctx *ctx, const struct priv_request *req,
+                     struct priv_answer *answer, struct err *e)
 {
     const struct priv_machine_id *after = req->body;
     struct priv_machine *found = &answer->reply.u.machine;
@@ -221,8 +232,8 @@ int machine_next_run(struct priv_ctx *ctx, const struct priv_request *req, struc
     return 1;
 }
 
-int machine_stats_run(struct priv_ctx *ctx, const struct priv_request *req, struct priv_answer *answer,
-                      struct err *e)
+int machine_stats_run(struct priv_ctx *ctx, const struct priv_request *req,
+                      struct priv_answer *answer, struct err *e)
 {
     const struct priv_machine_id *m = req->body;
     uint32_t slot;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space-node-manager: the one process that keeps root. It isolates itself in stages, each named with what
- * is possible until then:
+ * space-node-manager: the one process that keeps root. It isolates itself in stages, each named
+ * with what is possible until then:
  *
  *   1. options, user          anything, but nothing foreign is read
  *   2. open                   paths can be opened: the pool's folders, the cgroups, the socket
- *   3. isolate                from here on: the capabilities and system calls of isolate.c, no_new_privs
- *   4. serve                  foreign bytes are read from here on only: fixed-size requests of one user
+ *   3. isolate                from here on: the capabilities and system calls of isolate.c,
+ *   no_new_privs 4. serve                  foreign bytes are read from here on only: fixed-size
+ *   requests of one user
  *
  * It exits and starts again at any time: machines go on, and nothing is remembered (cgroup.h).
  */
@@ -43,9 +44,11 @@ static const struct {
 } option_table[] = {
     {"state-dir", "where pool/ is (/var/lib/space)", offsetof(struct options, state_dir)},
     {"run-dir", "where node-manager.sock goes (/run/space)", offsetof(struct options, run_dir)},
-    {"user", "the one user that may connect, owner of the pool (space-sandbox)", offsetof(struct options, user)},
+    {"user", "the one user that may connect, owner of the pool (space-sandbox)",
+     offsetof(struct options, user)},
     {"vmm", "the program that runs machines (" QEMU_PATH ")", offsetof(struct options, vmm)},
-    {"cgroup", "the group below which machines get theirs (space)", offsetof(struct options, cgroup)},
+    {"cgroup", "the group below which machines get theirs (space)",
+     offsetof(struct options, cgroup)},
 };
 
 static void print_help(void)
@@ -55,7 +58,8 @@ static void print_help(void)
     for (size_t i = 0; i < ARRAY_SIZE(option_table); i++) {
         printf("  --%-10s VALUE  %s\n", option_table[i].name, option_table[i].help);
     }
-    printf("  --help              print this and exit\n  --version           print the version and exit\n");
+    printf("  --help              print this and exit\n  --version           print the version and "
+           "exit\n");
 }
 
 /* 0: go on; 1: all is said, exit well; negative: exit with a usage error (getopt has said why). */
@@ -90,12 +94,14 @@ static int parse_options(int argc, char **argv, struct options *ret)
     return 0;
 }
 
-static int open_pool_folder(const struct options *options, const char *name, int *ret, struct err *e)
+static int open_pool_folder(const struct options *options, const char *name, int *ret,
+                            struct err *e)
 {
     char path[4096];
     int fd;
 
-    if ((size_t)snprintf(path, sizeof(path), "%s/pool/%s", options->state_dir, name) >= sizeof(path)) {
+    if ((size_t)snprintf(path, sizeof(path), "%s/pool/%s", options->state_dir, name) >=
+        sizeof(path)) {
         return err_set(e, -ENAMETOOLONG, NULL, "the state directory's name is too long");
     }
     fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -132,7 +138,9 @@ static int open_everything(const struct options *options, struct priv_ctx *ctx, 
         return r;
     }
     *ret_listen_fd = r;
-    /* The run directory is sticky or root's own: nobody can have put another file under the name. */
+    /*
+     * The run directory is sticky or root's own: nobody can have put another file under the name.
+     */
     if (fchownat(AT_FDCWD, path, 0, ctx->owner_gid, AT_SYMLINK_NOFOLLOW) < 0) {
         return err_wrap(e, -errno, "handing '%s' to the group of '%s'", path, options->user);
     }
@@ -166,13 +174,15 @@ static void remove_socket(const struct options *options)
 
 static int run(const struct options *options, struct err *e)
 {
-    struct priv_ctx ctx = {.vmm_path = options->vmm, .sandboxes_fd = FD_NONE, .snapshots_fd = FD_NONE};
+    struct priv_ctx ctx = {
+        .vmm_path = options->vmm, .sandboxes_fd = FD_NONE, .snapshots_fd = FD_NONE};
     struct server server = {.ctx = &ctx, .listen_fd = FD_NONE};
     const struct passwd *pw = getpwnam(options->user);
     int r;
 
     if (!pw) {
-        return err_set(e, -ENOENT, NULL, "there is no user '%s' on this host (see space-setup)", options->user);
+        return err_set(e, -ENOENT, NULL, "there is no user '%s' on this host (see space-setup)",
+                       options->user);
     }
     ctx.owner_uid = pw->pw_uid;
     ctx.owner_gid = pw->pw_gid;
@@ -191,7 +201,8 @@ static int run(const struct options *options, struct err *e)
     if (r < 0) {
         return r;
     }
-    log_info(NULL, "ready: cgroup version %d, machines run %s", ctx.cgroups.v2 ? 2 : 1, ctx.vmm_path);
+    log_info(NULL, "ready: cgroup version %d, machines run %s", ctx.cgroups.v2 ? 2 : 1,
+             ctx.vmm_path);
     r = server_run(&server, e);
     remove_socket(options);
     return r;

@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OP(struct_, valid_, run_) {#run_, sizeof(struct struct_), valid_, run_}
+#define OP(struct_, valid_, run_) \
+    { \
+#run_, sizeof(struct struct_), valid_, run_ \
+    }
 
 static const struct priv_op_def ops[PRIV_OP_COUNT_] = {
     [PRIV_OP_MACHINE_START] = OP(priv_machine_start, machine_start_valid, machine_start_run),
@@ -13,7 +16,8 @@ static const struct priv_op_def ops[PRIV_OP_COUNT_] = {
     [PRIV_OP_MACHINE_NEXT] = OP(priv_machine_id, machine_next_valid, machine_next_run),
     [PRIV_OP_MACHINE_STATS] = OP(priv_machine_id, machine_id_valid, machine_stats_run),
     [PRIV_OP_SUBVOL_CREATE] = OP(priv_subvol, subvol_valid, subvol_create_run),
-    [PRIV_OP_SUBVOL_SNAPSHOT] = OP(priv_subvol_snapshot, subvol_snapshot_valid, subvol_snapshot_run),
+    [PRIV_OP_SUBVOL_SNAPSHOT] =
+        OP(priv_subvol_snapshot, subvol_snapshot_valid, subvol_snapshot_run),
     [PRIV_OP_SUBVOL_DELETE] = OP(priv_subvol, subvol_valid, subvol_delete_run),
 };
 
@@ -24,7 +28,8 @@ union body {
     struct priv_subvol subvol;
     struct priv_subvol_snapshot subvol_snapshot;
 };
-_Static_assert(sizeof(union body) <= PRIV_BODY_MAX, "the client's and the server's packets hold any body");
+_Static_assert(sizeof(union body) <= PRIV_BODY_MAX,
+               "the client's and the server's packets hold any body");
 
 const struct priv_op_def *priv_check(const void *packet, size_t len, size_t n_fds)
 {
@@ -37,7 +42,8 @@ const struct priv_op_def *priv_check(const void *packet, size_t len, size_t n_fd
         return NULL;
     }
     memcpy(&header, packet, sizeof(header));
-    if (header.magic != PRIV_MAGIC || header.version != PRIV_VERSION || header.op >= PRIV_OP_COUNT_) {
+    if (header.magic != PRIV_MAGIC || header.version != PRIV_VERSION ||
+        header.op >= PRIV_OP_COUNT_) {
         return NULL;
     }
     op = &ops[header.op];
@@ -55,8 +61,8 @@ const struct priv_op_def *priv_check(const void *packet, size_t len, size_t n_fd
     return n_fds == want_fds ? op : NULL;
 }
 
-void priv_dispatch(struct priv_ctx *ctx, const struct priv_op_def *op, const void *packet, const int *fds,
-                   struct priv_answer *answer)
+void priv_dispatch(struct priv_ctx *ctx, const struct priv_op_def *op, const void *packet,
+                   const int *fds, struct priv_answer *answer)
 {
     struct priv_request req;
     struct err e = {0};

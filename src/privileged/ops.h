@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The closed list: each primitive with its size, its validator and its handler in one table (ops.c). To add
- * one is a security change.
+ * The closed list: each primitive with its size, its validator and its handler in one table
+ * (ops.c). To add one is a security change.
  *
- * priv_check() is pure and fuzzed: it decides from the packet's bytes and the number of descriptors alone. What
- * it refuses no correct client sends; the server then closes the connection. priv_dispatch() runs what
- * priv_check() let through.
+ * priv_check() is pure and fuzzed: it decides from the packet's bytes and the number of descriptors
+ * alone. What it refuses no correct client sends; the server then closes the connection.
+ * priv_dispatch() runs what priv_check() let through.
  */
 #pragma once
 
@@ -38,7 +38,10 @@ struct priv_op_def {
     const char *name;
     size_t size;
     bool (*valid)(const void *body);
-    /* Returns 0, 1 or a negative errno with its sentence in e; fills answer's union and fd on success. */
+    /*
+     * Returns 0, 1 or a negative errno with its sentence in e; fills answer's union and fd on
+     * success.
+     */
     int (*run)(struct priv_ctx *ctx, const struct priv_request *req, struct priv_answer *answer,
                struct err *e);
 };

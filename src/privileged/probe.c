@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stands in for the VMM in the tests of the jail: answers questions about what a process in there can see and
- * do. Static, because its root may be empty. One connection on the channel; one request line, one answer line.
+ * Stands in for the VMM in the tests of the jail: answers questions about what a process in there
+ * can see and do. Static, because its root may be empty. One connection on the channel; one request
+ * line, one answer line.
  *
  *   ids               uid, gid, number of groups
  *   caps              effective, permitted, inheritable, bounding, no_new_privs, securebits
@@ -70,19 +71,21 @@ static void do_caps(FILE *out, const char *arg)
     for (int cap = 0; cap < 64; cap++) {
         bounding += prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 1;
     }
-    fprintf(out, "%x %x %x %d", data[0].effective | data[1].effective, data[0].permitted | data[1].permitted,
-            data[0].inheritable | data[1].inheritable, bounding);
+    fprintf(out, "%x %x %x %d", data[0].effective | data[1].effective,
+            data[0].permitted | data[1].permitted, data[0].inheritable | data[1].inheritable,
+            bounding);
 }
 
 static void do_limit(FILE *out, const char *arg)
 {
     struct rlimit limit;
 
-    if (getrlimit((__rlimit_resource_t)atoi(arg), &limit) < 0) {
+    if (getrlimit((__rlimit_resource_t)strtol(arg, NULL, 10), &limit) < 0) {
         say_result(out, -1);
         return;
     }
-    fprintf(out, "%llu %llu", (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
+    fprintf(out, "%llu %llu", (unsigned long long)limit.rlim_cur,
+            (unsigned long long)limit.rlim_max);
 }
 
 static void do_ls(FILE *out, const char *arg)
@@ -157,7 +160,7 @@ static void do_memory(FILE *out, const char *arg)
 
 static void do_eat(FILE *out, const char *arg)
 {
-    size_t len = (size_t)atoi(arg) << 20;
+    size_t len = strtoul(arg, NULL, 10) << 20;
     char *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (p == MAP_FAILED) {
@@ -203,9 +206,9 @@ static const struct {
     const char *name;
     void (*run)(FILE *out, const char *arg);
 } commands[] = {
-    {"ids", do_ids},     {"caps", do_caps},     {"limit", do_limit},   {"ls", do_ls},
-    {"open", do_open},   {"fds", do_fds},       {"write", do_write},   {"memory", do_memory},
-    {"eat", do_eat},     {"threads", do_threads}, {"call", do_call},
+    {"ids", do_ids},   {"caps", do_caps},       {"limit", do_limit}, {"ls", do_ls},
+    {"open", do_open}, {"fds", do_fds},         {"write", do_write}, {"memory", do_memory},
+    {"eat", do_eat},   {"threads", do_threads}, {"call", do_call},
 };
 
 static void answer(FILE *out, char *line)

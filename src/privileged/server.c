@@ -18,7 +18,11 @@
 /* One byte more than any request, so that a longer one is seen to be longer. */
 #define PACKET_MAX (sizeof(struct priv_header) + PRIV_BODY_MAX + 1u)
 
-enum { POLL_LISTEN, POLL_SIGNAL, POLL_CLIENTS };
+enum {
+    POLL_LISTEN,
+    POLL_SIGNAL,
+    POLL_CLIENTS
+};
 
 static void server_accept(const struct server *server, struct pollfd *slots)
 {
@@ -57,7 +61,8 @@ static int server_serve(const struct server *server, int fd)
     }
     op = n < 0 ? NULL : priv_check(packet, (size_t)n, in.n);
     if (!op) {
-        log_error(NULL, "closing a connection: malformed request of %zd bytes with %zu descriptors", n, in.n);
+        log_error(NULL, "closing a connection: malformed request of %zd bytes with %zu descriptors",
+                  n, in.n);
         return -EPROTO;
     }
     priv_dispatch(server->ctx, op, packet, in.fd, &answer);
@@ -70,7 +75,10 @@ static int server_serve(const struct server *server, int fd)
     return r;
 }
 
-/* VMMs that we started are our children while we live: their end is only told, the rest is asked of us. */
+/*
+ * VMMs that we started are our children while we live: their end is only told, the rest is asked of
+ * us.
+ */
 static void server_reap(void)
 {
     int status;
@@ -120,7 +128,8 @@ int server_run(const struct server *server, struct err *e)
             break;
         }
         for (size_t i = 0; i < SERVER_CLIENTS_MAX; i++) {
-            if (clients[i].fd >= 0 && clients[i].revents && server_serve(server, clients[i].fd) < 0) {
+            if (clients[i].fd >= 0 && clients[i].revents &&
+                server_serve(server, clients[i].fd) < 0) {
                 clients[i].fd = fd_close(clients[i].fd);
             }
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The socket: accepts connections of the one allowed user, takes one packet at a time, closes the connection
- * of whoever sends what no correct client sends. One thread; a primitive runs to its end before the
- * next packet is looked at, so no two of them ever race.
+ * The socket: accepts connections of the one allowed user, takes one packet at a time, closes the
+ * connection of whoever sends what no correct client sends. One thread; a primitive runs to its end
+ * before the next packet is looked at, so no two of them ever race.
  */
 #pragma once
 

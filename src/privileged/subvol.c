@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Subvolumes of the pool, with the kernel's own calls: three ioctls that take an open folder and one name
- * in it. libbtrfsutil offers the same by path, and reading the tree beside; none of that is needed in a
- * root process.
+ * Subvolumes of the pool, with the kernel's own calls: three ioctls that take an open folder and
+ * one name in it. libbtrfsutil offers the same by path, and reading the tree beside; none of that
+ * is needed in a root process.
  *
- * The pool's folders belong to the sandbox manager, which may put anything there. So the one component that
- * varies (snapshots/<id>) is opened without following links, and what is to be deleted or copied must be
- * the root of a subvolume.
+ * The pool's folders belong to the sandbox manager, which may put anything there. So the one
+ * component that varies (snapshots/<id>) is opened without following links, and what is to be
+ * deleted or copied must be the root of a subvolume.
  */
 #include "base/fs.h"
 #include "jail/fault.h"
@@ -36,7 +36,8 @@ static void place_done(struct place *p)
 }
 
 /* Makes snapshots/<id> when make is set; it goes again with its last snapshot. */
-static int place_open(const struct priv_ctx *ctx, const struct priv_subvol *what, bool make, struct place *ret)
+static int place_open(const struct priv_ctx *ctx, const struct priv_subvol *what, bool make,
+                      struct place *ret)
 {
     struct place p = {.dir_fd = FD_NONE};
 
@@ -46,7 +47,8 @@ static int place_open(const struct priv_ctx *ctx, const struct priv_subvol *what
     } else {
         snprintf(p.name, sizeof(p.name), "%u", what->n);
         if (make && mkdirat(ctx->snapshots_fd, what->id, 0700) == 0 &&
-            fchownat(ctx->snapshots_fd, what->id, ctx->owner_uid, ctx->owner_gid, AT_SYMLINK_NOFOLLOW) < 0) {
+            fchownat(ctx->snapshots_fd, what->id, ctx->owner_uid, ctx->owner_gid,
+                     AT_SYMLINK_NOFOLLOW) < 0) {
             int r = -errno;
 
             unlinkat(ctx->snapshots_fd, what->id, AT_REMOVEDIR);
@@ -86,8 +88,8 @@ static int subvol_destroy(const struct place *p)
     return ioctl(p->dir_fd, BTRFS_IOC_SNAP_DESTROY, &args) < 0 ? -errno : 0;
 }
 
-int subvol_create_run(struct priv_ctx *ctx, const struct priv_request *req, struct priv_answer *answer,
-                      struct err *e)
+int subvol_create_run(struct priv_ctx *ctx, const struct priv_request *req,
+                      struct priv_answer *answer, struct err *e)
 {
     const struct priv_subvol *what = req->body;
     CLEANUP(place_done) struct place to = {.dir_fd = FD_NONE};
@@ -101,8 +103,8 @@ int subvol_create_run(struct priv_ctx *ctx, const struct priv_request *req, stru
     snprintf(args.name, sizeof(args.name), "%s", to.name);
     if (FAULT("subvol.create") || ioctl(to.dir_fd, BTRFS_IOC_SUBVOL_CREATE, &args) < 0) {
         r = err_wrap(e, -errno, "making subvolume '%s'", what->id);
-    } else if (FAULT("subvol.chown") ||
-               fchownat(to.dir_fd, to.name, ctx->owner_uid, ctx->owner_gid, AT_SYMLINK_NOFOLLOW) < 0) {
+    } else if (FAULT("subvol.chown") || fchownat(to.dir_fd, to.name, ctx->owner_uid, ctx->owner_gid,
+                                                 AT_SYMLINK_NOFOLLOW) < 0) {
         r = err_wrap(e, -errno, "handing over subvolume '%s'", what->id);
         IGNORE_RESULT(subvol_destroy(&to)); /* the first failure is told */
     }
@@ -112,8 +114,8 @@ int subvol_create_run(struct priv_ctx *ctx, const struct priv_request *req, stru
     return r;
 }
 
-int subvol_snapshot_run(struct priv_ctx *ctx, const struct priv_request *req, struct priv_answer *answer,
-                        struct err *e)
+int subvol_snapshot_run(struct priv_ctx *ctx, const struct priv_request *req,
+                        struct priv_answer *answer, struct err *e)
 {
     const struct priv_subvol_snapshot *s = req->body;
     CLEANUP(place_done) struct place from = {.dir_fd = FD_NONE};
@@ -128,8 +130,8 @@ int subvol_snapshot_run(struct priv_ctx *ctx, const struct priv_request *req, st
         r = source_fd < 0 ? source_fd : 0;
     }
     if (r < 0 || !is_subvolume(source_fd)) {
-        return err_set(e, r < 0 ? r : -ENOENT, "subvolume_not_found", "there is no subvolume '%s' to copy",
-                       s->from.id);
+        return err_set(e, r < 0 ? r : -ENOENT, "subvolume_not_found",
+                       "there is no subvolume '%s' to copy", s->from.id);
     }
     r = place_open(ctx, &s->to, /* make */ true, &to);
     if (r < 0) {
@@ -145,8 +147,8 @@ int subvol_snapshot_run(struct priv_ctx *ctx, const struct priv_request *req, st
     return r;
 }
 
-int subvol_delete_run(struct priv_ctx *ctx, const struct priv_request *req, struct priv_answer *answer,
-                      struct err *e)
+int subvol_delete_run(struct priv_ctx *ctx, const struct priv_request *req,
+                      struct priv_answer *answer, struct err *e)
 {
     const struct priv_subvol *what = req->body;
     CLEANUP(place_done) struct place at = {.dir_fd = FD_NONE};
@@ -165,7 +167,8 @@ int subvol_delete_run(struct priv_ctx *ctx, const struct priv_request *req, stru
         return err_wrap(e, r, "opening subvolume '%s'", what->id);
     }
     if (!is_subvolume(fd)) {
-        return err_set(e, -EINVAL, "not_a_subvolume", "'%s' is a plain folder, not a subvolume", what->id);
+        return err_set(e, -EINVAL, "not_a_subvolume", "'%s' is a plain folder, not a subvolume",
+                       what->id);
     }
     fd = fd_close(fd);
     r = FAULT("subvol.destroy") ? -EIO : subvol_destroy(&at);

@@ -45,7 +45,10 @@ static bool same_picture(const char *before, const char *after)
     return false;
 }
 
-/* Waits until the picture is as before: the kernel lets go of a dead process's last traces a moment later. */
+/*
+ * Waits until the picture is as before: the kernel lets go of a dead process's last traces a moment
+ * later.
+ */
 static void check_no_trace(struct testbed *t, const char *before)
 {
     uint64_t deadline_ns = deadline_in_ms(5000);
@@ -72,7 +75,8 @@ static int raw_connection(struct testbed *t)
 }
 
 /* Sends the bytes as one packet; true if the connection is closed without an answer. */
-static bool closes_on(struct testbed *t, const void *packet, size_t len, const int *fds, size_t n_fds)
+static bool closes_on(struct testbed *t, const void *packet, size_t len, const int *fds,
+                      size_t n_fds)
 {
     cleanup_close int fd = raw_connection(t);
     cleanup_fds struct seqpacket_fds in = {.max = 1};
@@ -92,7 +96,8 @@ struct kill_packet {
 
 static void malformed_requests_close_the_connection(void)
 {
-    const struct kill_packet good = {.header = {PRIV_MAGIC, PRIV_VERSION, PRIV_OP_MACHINE_KILL}, .body = {"s1"}};
+    const struct kill_packet good = {.header = {PRIV_MAGIC, PRIV_VERSION, PRIV_OP_MACHINE_KILL},
+                                     .body = {"s1"}};
     const size_t len = sizeof(good.header) + sizeof(good.body);
     struct kill_packet bad[] = {good, good, good, good, good, good};
     int fd = STDIN_FILENO;
@@ -121,7 +126,8 @@ static void malformed_requests_close_the_connection(void)
 static void another_user_is_refused(void)
 {
     NEW_TESTBED(t)
-    struct kill_packet good = {.header = {PRIV_MAGIC, PRIV_VERSION, PRIV_OP_MACHINE_KILL}, .body = {"s1"}};
+    struct kill_packet good = {.header = {PRIV_MAGIC, PRIV_VERSION, PRIV_OP_MACHINE_KILL},
+                               .body = {"s1"}};
 
     /* The manager belongs to user daemon: we, as root, are then the stranger. */
     REQUIRE(testbed_start(t, &(struct testbed_manager){.user = "daemon"}) == 0);
@@ -182,12 +188,18 @@ static void wrong_descriptors_are_refused(void)
         const char *path;
         int flags;
     } wrong[] = {
-        {PRIV_FD_MEMORY, "memory", O_RDWR},          {PRIV_FD_MEMORY, "disk", O_RDONLY},
-        {PRIV_FD_MEMORY, "state", O_RDONLY},         {PRIV_FD_MEMORY, "memory", O_PATH},
-        {PRIV_FD_DISK, "disk", O_RDONLY},            {PRIV_FD_DISK, "disk", O_RDWR | O_APPEND},
-        {PRIV_FD_DISK, "/dev/null", O_RDWR},         {PRIV_FD_QMP, "disk", O_RDWR},
-        {PRIV_FD_CHANNEL, "/dev/null", O_RDWR},      {PRIV_FD_CONSOLE, "console", O_RDWR},
-        {PRIV_FD_CONSOLE, "/dev/null", O_WRONLY},    {PRIV_FD_DEVICE_STATE, "state", O_RDONLY | O_DIRECTORY},
+        {PRIV_FD_MEMORY, "memory", O_RDWR},
+        {PRIV_FD_MEMORY, "disk", O_RDONLY},
+        {PRIV_FD_MEMORY, "state", O_RDONLY},
+        {PRIV_FD_MEMORY, "memory", O_PATH},
+        {PRIV_FD_DISK, "disk", O_RDONLY},
+        {PRIV_FD_DISK, "disk", O_RDWR | O_APPEND},
+        {PRIV_FD_DISK, "/dev/null", O_RDWR},
+        {PRIV_FD_QMP, "disk", O_RDWR},
+        {PRIV_FD_CHANNEL, "/dev/null", O_RDWR},
+        {PRIV_FD_CONSOLE, "console", O_RDWR},
+        {PRIV_FD_CONSOLE, "/dev/null", O_WRONLY},
+        {PRIV_FD_DEVICE_STATE, "state", O_RDONLY | O_DIRECTORY},
         {PRIV_FD_DEVICE_STATE, "/dev/zero", O_RDONLY},
     };
     NEW_TESTBED(t)
@@ -200,8 +212,9 @@ static void wrong_descriptors_are_refused(void)
     CHECK_INT(priv_machine_kill(t->client, "nobody", NULL), 0);
     before = testbed_picture(t);
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
-        cleanup_free char *path = wrong[i].path[0] == '/' ? xstrdup(wrong[i].path)
-                                                          : xasprintf("%s/%s", t->dir, wrong[i].path);
+        cleanup_free char *path = wrong[i].path[0] == '/'
+                                      ? xstrdup(wrong[i].path)
+                                      : xasprintf("%s/%s", t->dir, wrong[i].path);
         int good = m.fds[wrong[i].which];
         int r;
 
@@ -353,11 +366,25 @@ static void forbidden_calls_end_the_process(void)
         const char *name;
         const char *call; /* number and arguments */
     } calls[] = {
-        {"socket", "41 2 1"},      {"unshare", "272 268435456"}, {"ptrace", "101 0"},      {"mount", "165 0"},
-        {"fork", "57"},            {"clone as fork", "56 17"},   {"setns", "308 0"},       {"bpf", "321 0"},
-        {"keyctl", "250 0"},       {"perf_event_open", "298 0"}, {"userfaultfd", "323 0"}, {"chroot", "161 0"},
-        {"connect", "42 0"},       {"open_tree", "428 0"},       {"prctl dumpable", "157 4"}, {"setuid", "105 0"},
-        {"ioctl TIOCSTI", "16 0 21522"}, {"process_vm_readv", "310 1"}, {"pidfd_open", "434 1"},
+        {"socket", "41 2 1"},
+        {"unshare", "272 268435456"},
+        {"ptrace", "101 0"},
+        {"mount", "165 0"},
+        {"fork", "57"},
+        {"clone as fork", "56 17"},
+        {"setns", "308 0"},
+        {"bpf", "321 0"},
+        {"keyctl", "250 0"},
+        {"perf_event_open", "298 0"},
+        {"userfaultfd", "323 0"},
+        {"chroot", "161 0"},
+        {"connect", "42 0"},
+        {"open_tree", "428 0"},
+        {"prctl dumpable", "157 4"},
+        {"setuid", "105 0"},
+        {"ioctl TIOCSTI", "16 0 21522"},
+        {"process_vm_readv", "310 1"},
+        {"pidfd_open", "434 1"},
     };
     NEW_TESTBED(t)
     struct err e = {0};
@@ -491,7 +518,10 @@ static void machines_outlive_the_node_manager(void)
     }
 }
 
-/* A start that fails at each step in turn leaves no trace, and the next one on the same slot succeeds. */
+/*
+ * A start that fails at each step in turn leaves no trace, and the next one on the same slot
+ * succeeds.
+ */
 static void a_failed_start_leaves_nothing(void)
 {
     NEW_TESTBED(t)
@@ -543,7 +573,8 @@ static void a_crash_in_a_start_is_cleared_up(void)
         cleanup_free char *at = xasprintf("%d", n);
         struct err e = {0};
 
-        REQUIRE(testbed_start(t, &(struct testbed_manager){.faults = true, .fault_at = at, .fault_kill = true}) == 0);
+        REQUIRE(testbed_start(t, &(struct testbed_manager){
+                                     .faults = true, .fault_at = at, .fault_kill = true}) == 0);
         testbed_machine_init(t, &m, "s1", 1);
         if (testbed_machine_start(t, &m, &e) < 0) {
             crashed++;
@@ -578,8 +609,9 @@ static void stop_is_clean(void)
 
 TEST_MAIN(T(malformed_requests_close_the_connection), T(another_user_is_refused),
           T(a_machine_runs_and_goes_without_a_trace), T(two_machines_never_share_a_user),
-          T(wrong_descriptors_are_refused), T(memory_file_of_wrong_mode_is_refused), T(the_jail_has_no_privilege),
-          T(the_jail_sees_little_and_nothing_once_sealed), T(the_jail_has_no_network),
-          T(forbidden_calls_end_the_process), T(refused_calls_fail_but_do_not_kill), T(limits_are_in_place_and_hold),
+          T(wrong_descriptors_are_refused), T(memory_file_of_wrong_mode_is_refused),
+          T(the_jail_has_no_privilege), T(the_jail_sees_little_and_nothing_once_sealed),
+          T(the_jail_has_no_network), T(forbidden_calls_end_the_process),
+          T(refused_calls_fail_but_do_not_kill), T(limits_are_in_place_and_hold),
           T(a_machine_that_ended_is_listed_until_killed), T(machines_outlive_the_node_manager),
           T(a_failed_start_leaves_nothing), T(a_crash_in_a_start_is_cleared_up), T(stop_is_clean))

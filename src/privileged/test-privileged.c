@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the node manager that need no root: which requests are well formed, which descriptors are right. */
+/*
+ * The parts of the node manager that need no root: which requests are well formed, which
+ * descriptors are right.
+ */
 #include "base/sock.h"
 #include "base/test.h"
 #include "privileged/fdcheck.h"
@@ -17,9 +20,10 @@ static void ids_are_lower_case_letters_and_digits(void)
         char id[PRIV_ID_SIZE];
         bool valid;
     } cases[] = {
-        {"s1", true},     {"a", true},      {"0123456789abcdefghijklm", true}, {"", false},
-        {"S1", false},    {"a/b", false},   {"..", false},                     {"a b", false},
-        {"a-1", false},   {"a\n", false},   {"\xff", false},                   {"a\0b", false},
+        {"s1", true},   {"a", true},     {"0123456789abcdefghijklm", true},
+        {"", false},    {"S1", false},   {"a/b", false},
+        {"..", false},  {"a b", false},  {"a-1", false},
+        {"a\n", false}, {"\xff", false}, {"a\0b", false},
     };
     char unterminated[PRIV_ID_SIZE];
 
@@ -33,11 +37,15 @@ static void ids_are_lower_case_letters_and_digits(void)
 }
 
 #define FDS_INCOMING \
-    (1u << PRIV_FD_MEMORY | 1u << PRIV_FD_DISK | 1u << PRIV_FD_QMP | 1u << PRIV_FD_CHANNEL | 1u << PRIV_FD_CONSOLE | \
-     1u << PRIV_FD_DEVICE_STATE)
+    (1u << PRIV_FD_MEMORY | 1u << PRIV_FD_DISK | 1u << PRIV_FD_QMP | 1u << PRIV_FD_CHANNEL | \
+     1u << PRIV_FD_CONSOLE | 1u << PRIV_FD_DEVICE_STATE)
 
 static const struct priv_machine_start good_start = {
-    .id = "s1", .vcpus = 1, .memory_mib = 64, .flags = PRIV_MACHINE_INCOMING, .fd_mask = FDS_INCOMING,
+    .id = "s1",
+    .vcpus = 1,
+    .memory_mib = 64,
+    .flags = PRIV_MACHINE_INCOMING,
+    .fd_mask = FDS_INCOMING,
 };
 
 static void starts_are_judged_by_every_field(void)
@@ -104,7 +112,8 @@ static void fds_free(int fds[PRIV_FD_COUNT_])
     }
 }
 
-static void expect_refused(int fds[PRIV_FD_COUNT_], enum priv_fd which, int wrong_fd, const char *want)
+static void expect_refused(int fds[PRIV_FD_COUNT_], enum priv_fd which, int wrong_fd,
+                           const char *want)
 {
     int good = fds[which];
     struct err e = {0};

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Subvolume primitives on a real btrfs (a loop file that space-setup makes), and space-setup itself: needs root. */
+/*
+ * Subvolume primitives on a real btrfs (a loop file that space-setup makes), and space-setup
+ * itself: needs root.
+ */
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/test.h"
@@ -26,21 +29,25 @@
 static const struct testbed_manager usual = {0};
 
 /* Runs space-setup; *ret_text (owned by the caller) is what it printed. Returns its exit status. */
-static int setup(struct testbed *t, const char *verb, const char *user, const char *mib, char **ret_text)
+static int setup(struct testbed *t, const char *verb, const char *user, const char *mib,
+                 char **ret_text)
 {
     cleanup_free char *state = xasprintf("%s/state", t->dir);
     cleanup_free char *run = xasprintf("%s/run", t->dir);
     cleanup_free char *out = xasprintf("%s/output", t->dir);
     cleanup_close int out_fd = open(out, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    const char *const argv[] = {getenv("SPACE_SETUP"), verb, "--state-dir", state, "--run-dir", run, "--pool-mib", mib,
-                                "--gateway-user", user, "--sandbox-user", user, NULL};
-    const struct proc_spec spec = {.argv = argv, .stdin_fd = FD_NONE, .stdout_fd = out_fd, .stderr_fd = out_fd};
+    const char *const argv[] = {
+        getenv("SPACE_SETUP"), verb, "--state-dir",    state, "--run-dir", run, "--pool-mib", mib,
+        "--gateway-user",      user, "--sandbox-user", user,  NULL};
+    const struct proc_spec spec = {
+        .argv = argv, .stdin_fd = FD_NONE, .stdout_fd = out_fd, .stderr_fd = out_fd};
     cleanup_buf struct buf b = BUF_INIT(65536);
     struct proc proc;
     int status = -1;
 
     ASSERT(out_fd >= 0 && argv[0]);
-    ASSERT(proc_spawn(&spec, &proc, NULL) == 0 && proc_wait(&proc, deadline_in_ms(60000), &status) == 0);
+    ASSERT(proc_spawn(&spec, &proc, NULL) == 0 &&
+           proc_wait(&proc, deadline_in_ms(60000), &status) == 0);
     ASSERT(fs_read_file(AT_FDCWD, out, &b) == 0);
     unlink(out);
     if (ret_text) {
@@ -103,8 +110,14 @@ static bool there(const struct testbed *t, const char *name)
     return lstat(path, &st) == 0;
 }
 
-#define SANDBOX(id_) {.id = (id_), .kind = PRIV_SUBVOL_SANDBOX}
-#define SNAPSHOT(id_, n_) {.id = (id_), .kind = PRIV_SUBVOL_SNAPSHOT, .n = (n_)}
+#define SANDBOX(id_) \
+    { \
+        .id = (id_), .kind = PRIV_SUBVOL_SANDBOX \
+    }
+#define SNAPSHOT(id_, n_) \
+    { \
+        .id = (id_), .kind = PRIV_SUBVOL_SNAPSHOT, .n = (n_) \
+    }
 #define CHECK_FILE(t_, name_, want_) \
     do { \
         cleanup_free char *text_ = get((t_), (name_)); \
@@ -165,7 +178,8 @@ static void planted_things_are_refused(void)
     REQUIRE(testbed_start(t, &usual) == 0);
     REQUIRE(priv_subvol_create(t->client, &s1, &e) == 0);
     REQUIRE(priv_subvol_create(t->client, &victim, &e) == 0);
-    REQUIRE(symlink(target, link) == 0 && mkdir(folder, 0700) == 0 && symlink("s1", sandbox_link) == 0);
+    REQUIRE(symlink(target, link) == 0 && mkdir(folder, 0700) == 0 &&
+            symlink("s1", sandbox_link) == 0);
     /* snapshots/s1/1 would be sandboxes/1. */
     CHECK(priv_subvol_delete(t->client, &linked, &e) < 0);
     CHECK(there(t, "sandboxes/1"));
@@ -194,7 +208,8 @@ static void new_subvolumes_belong_to_the_sandbox_manager(void)
     REQUIRE(pw);
     REQUIRE(pool_up(t, "daemon"));
     REQUIRE(testbed_start(t, &(struct testbed_manager){.user = "daemon"}) == 0);
-    REQUIRE(setegid(pw->pw_gid) == 0 && seteuid(pw->pw_uid) == 0); /* who connects is known by this */
+    REQUIRE(setegid(pw->pw_gid) == 0 &&
+            seteuid(pw->pw_uid) == 0); /* who connects is known by this */
     r = priv_subvol_create(t->client, &s1, &e);
     r = r < 0 ? r : priv_subvol_snapshot(t->client, &save, &e);
     REQUIRE(seteuid(0) == 0 && setegid(0) == 0);
@@ -246,7 +261,8 @@ static void setup_is_repeatable_and_keeps_data(void)
     REQUIRE(stat(image, &first) == 0);
     CHECK_INT(first.st_mode & 07777, 0600);
     CHECK(first.st_blocks * 512 < 64 << 20); /* sparse */
-    CHECK(stat(gateway, &st) == 0 && (st.st_mode & 07777) == 0700 && st.st_uid == getpwnam("daemon")->pw_uid);
+    CHECK(stat(gateway, &st) == 0 && (st.st_mode & 07777) == 0700 &&
+          st.st_uid == getpwnam("daemon")->pw_uid);
     CHECK(stat(run, &st) == 0 && (st.st_mode & 07777) == 01775 && st.st_uid == 0);
     CHECK_INT(put(t, "templates/keep", "me"), 0);
     CHECK_INT(setup(t, "up", "daemon", "1024", &text), 0);
@@ -294,12 +310,18 @@ static void setup_needs_root(void)
     REQUIRE(chmod(t->dir, 0777) == 0);
     pid = fork();
     if (pid == 0) {
-        /* The build's own folder may be closed to others: keep what lets us read it, and be another user. */
-        if (setresgid(pw->pw_gid, pw->pw_gid, pw->pw_gid) < 0 || setresuid(pw->pw_uid, pw->pw_uid, pw->pw_uid) < 0 ||
+        /*
+         * The build's own folder may be closed to others: keep what lets us read it, and be another
+         * user.
+         */
+        if (setresgid(pw->pw_gid, pw->pw_gid, pw->pw_gid) < 0 ||
+            setresuid(pw->pw_uid, pw->pw_uid, pw->pw_uid) < 0 ||
             access(getenv("SPACE_SETUP"), X_OK) < 0) {
             _exit(77);
         }
-        _exit(setup(t, "up", "root", "1024", &text) == 1 && strstr(text, "must be run as root") ? 0 : 1);
+        _exit(setup(t, "up", "root", "1024", &text) == 1 && strstr(text, "must be run as root")
+                  ? 0
+                  : 1);
     }
     REQUIRE(waitpid(pid, &status, 0) == pid);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {

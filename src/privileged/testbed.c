@@ -26,14 +26,15 @@ bool testbed_cgroup_v2(void)
 {
     cleanup_buf struct buf b = BUF_INIT(4096);
 
-    return fs_read_file(AT_FDCWD, "/sys/fs/cgroup/cgroup.controllers", &b) == 0 && strstr(buf_str(&b), "memory");
+    return fs_read_file(AT_FDCWD, "/sys/fs/cgroup/cgroup.controllers", &b) == 0 &&
+           strstr(buf_str(&b), "memory");
 }
 
 struct testbed *testbed_new(const char **why)
 {
     static unsigned made;
-    static const char *const folders[] = {"", "/state", "/state/pool", "/state/pool/sandboxes",
-                                          "/state/pool/snapshots", "/run"};
+    static const char *const folders[] = {
+        "", "/state", "/state/pool", "/state/pool/sandboxes", "/state/pool/snapshots", "/run"};
     struct testbed *t;
 
     if (geteuid() != 0) {
@@ -44,14 +45,17 @@ struct testbed *testbed_new(const char **why)
         *why = "needs cgroups";
         return NULL;
     }
-    if (made == 0 && (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)) {
+    if (made == 0 &&
+        (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)) {
         *why = "needs a mount namespace";
         return NULL;
     }
     t = xnew(struct testbed);
     t->dir = xasprintf("/tmp/space-test-%d-%u", (int)getpid(), made);
     t->cgroup = xasprintf("space-test-%d-%u", (int)getpid(), made);
-    /* Other tests run beside us; a dead machine of the last testbed may wait for init to take it. */
+    /*
+     * Other tests run beside us; a dead machine of the last testbed may wait for init to take it.
+     */
     t->slot = 1024u + (uint32_t)getpid() % 50u * 1024u + made * SLOTS;
     made++;
     for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
@@ -74,11 +78,23 @@ int testbed_start(struct testbed *t, const struct testbed_manager *how)
     cleanup_free char *socket = run_path(t, "node-manager.sock");
     cleanup_free char *at = xasprintf("SPACE_FAULT_AT=%s", how->fault_at ? how->fault_at : "");
     const char *program = getenv(how->faults ? "SPACE_NODE_MANAGER_FAULTS" : "SPACE_NODE_MANAGER");
-    const char *const argv[] = {program, "--state-dir", state, "--run-dir", run, "--cgroup", t->cgroup, "--user",
-                                how->user ? how->user : "root", "--vmm", how->vmm ? how->vmm : getenv("SPACE_PROBE"),
+    const char *const argv[] = {program,
+                                "--state-dir",
+                                state,
+                                "--run-dir",
+                                run,
+                                "--cgroup",
+                                t->cgroup,
+                                "--user",
+                                how->user ? how->user : "root",
+                                "--vmm",
+                                how->vmm ? how->vmm : getenv("SPACE_PROBE"),
                                 NULL};
     const char *const envp[] = {at, how->fault_kill ? "SPACE_FAULT_KILL=1" : NULL, NULL};
-    const struct proc_spec spec = {.argv = argv, .envp = envp, .stdin_fd = FD_NONE, .stdout_fd = FD_NONE,
+    const struct proc_spec spec = {.argv = argv,
+                                   .envp = envp,
+                                   .stdin_fd = FD_NONE,
+                                   .stdout_fd = FD_NONE,
                                    .stderr_fd = FD_NONE};
     uint64_t deadline_ns = deadline_in_ms(WAIT_MS);
     int r;
@@ -170,10 +186,13 @@ static int make_file(const struct testbed *t, const char *name, int flags, mode_
     return r;
 }
 
-void testbed_machine_init(struct testbed *t, struct testbed_machine *m, const char *id, uint32_t slot)
+void testbed_machine_init(struct testbed *t, struct testbed_machine *m, const char *id,
+                          uint32_t slot)
 {
     *m = (struct testbed_machine){
-        .request = {.uid_slot = t->slot + slot, .vcpus = 1, .memory_mib = MEMORY_MIB,
+        .request = {.uid_slot = t->slot + slot,
+                    .vcpus = 1,
+                    .memory_mib = MEMORY_MIB,
                     .flags = PRIV_MACHINE_INCOMING},
         .pidfd = FD_NONE,
         .connection = FD_NONE,
@@ -300,8 +319,9 @@ static void picture_processes(const struct testbed *t, struct buf *b)
     while ((entry = readdir(dir))) {
         struct stat st;
 
-        if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9' && fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 &&
-            st.st_uid >= first && st.st_uid < first + SLOTS) {
+        if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9' &&
+            fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && st.st_uid >= first &&
+            st.st_uid < first + SLOTS) {
             ASSERT(buf_printf(b, "process %s\n", entry->d_name) == 0);
         }
     }
@@ -323,7 +343,8 @@ char *testbed_picture(struct testbed *t)
     picture_processes(t, &b);
     if (t->manager.pid > 0) {
         cleanup_free char *fds = xasprintf("/proc/%d/fd", (int)t->manager.pid);
-        cleanup_free char *children = xasprintf("/proc/%d/task/%d/children", (int)t->manager.pid, (int)t->manager.pid);
+        cleanup_free char *children =
+            xasprintf("/proc/%d/task/%d/children", (int)t->manager.pid, (int)t->manager.pid);
 
         picture_tree(&b, fds, 0, /* folders_only */ false);
         picture_file(&b, "children", children);
@@ -331,10 +352,12 @@ char *testbed_picture(struct testbed *t)
     return buf_take(&b);
 }
 
-char *testbed_cgroup_file(struct testbed *t, const char *hierarchy, const char *machine, const char *file)
+char *testbed_cgroup_file(struct testbed *t, const char *hierarchy, const char *machine,
+                          const char *file)
 {
-    cleanup_free char *path = xasprintf("/sys/fs/cgroup%s%s/%s/%s/%s", testbed_cgroup_v2() ? "" : "/",
-                                        testbed_cgroup_v2() ? "" : hierarchy, t->cgroup, machine, file);
+    cleanup_free char *path =
+        xasprintf("/sys/fs/cgroup%s%s/%s/%s/%s", testbed_cgroup_v2() ? "" : "/",
+                  testbed_cgroup_v2() ? "" : hierarchy, t->cgroup, machine, file);
     struct buf b = BUF_INIT(PICTURE_MAX);
 
     if (fs_read_file(AT_FDCWD, path, &b) < 0) {

@@ -6,7 +6,8 @@
 
 #define BIT(fd_) (1u << (fd_))
 #define FDS_ALWAYS \
-    (BIT(PRIV_FD_MEMORY) | BIT(PRIV_FD_DISK) | BIT(PRIV_FD_QMP) | BIT(PRIV_FD_CHANNEL) | BIT(PRIV_FD_CONSOLE))
+    (BIT(PRIV_FD_MEMORY) | BIT(PRIV_FD_DISK) | BIT(PRIV_FD_QMP) | BIT(PRIV_FD_CHANNEL) | \
+     BIT(PRIV_FD_CONSOLE))
 #define FDS_BOOT (BIT(PRIV_FD_KERNEL) | BIT(PRIV_FD_INITRD))
 #define FDS_INCOMING BIT(PRIV_FD_DEVICE_STATE)
 
@@ -69,6 +70,7 @@ bool subvol_snapshot_valid(const void *body)
 {
     const struct priv_subvol_snapshot *s = body;
 
-    return subvol_valid(&s->from) && subvol_valid(&s->to) && (s->flags & ~PRIV_SUBVOL_READONLY) == 0 &&
+    return subvol_valid(&s->from) && subvol_valid(&s->to) &&
+           (s->flags & ~PRIV_SUBVOL_READONLY) == 0 &&
            memcmp(&s->from, &s->to, sizeof(s->from)) != 0;
 }

@@ -23,7 +23,8 @@ static const struct {
     {"state-dir", "where data is kept (/var/lib/space)", offsetof(struct setup, state_dir)},
     {"run-dir", "where sockets are (/run/space)", offsetof(struct setup, run_dir)},
     {"gateway-user", "the gateway's user (space-gateway)", offsetof(struct setup, gateway_user)},
-    {"sandbox-user", "the sandbox manager's user (space-sandbox)", offsetof(struct setup, sandbox_user)},
+    {"sandbox-user", "the sandbox manager's user (space-sandbox)",
+     offsetof(struct setup, sandbox_user)},
 };
 
 int setup_folder(const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *e)
@@ -48,14 +49,15 @@ int setup_folder(const char *path, uid_t uid, gid_t gid, mode_t mode, struct err
 int setup_run(const char *const *argv, struct err *e)
 {
     cleanup_close int output_fd = memfd_create("output", MFD_CLOEXEC);
-    const struct proc_spec spec = {.argv = argv, .stdin_fd = FD_NONE, .stdout_fd = output_fd,
-                                   .stderr_fd = output_fd};
+    const struct proc_spec spec = {
+        .argv = argv, .stdin_fd = FD_NONE, .stdout_fd = output_fd, .stderr_fd = output_fd};
     struct proc proc;
     int status;
     int r = proc_spawn(&spec, &proc, e);
 
     if (r < 0) {
-        return r == -ENOENT ? err_set(e, r, "program_missing", "'%s' is not installed", argv[0]) : r;
+        return r == -ENOENT ? err_set(e, r, "program_missing", "'%s' is not installed", argv[0])
+                            : r;
     }
     r = proc_wait(&proc, deadline_in_ms(PROGRAM_TIMEOUT_MS), &status);
     if (r < 0) {
@@ -93,7 +95,8 @@ static int setup_up(struct setup *s, struct err *e)
         bool theirs = folders[i].of_gateway;
 
         snprintf(path, sizeof(path), "%s%s", s->state_dir, folders[i].name);
-        r = setup_folder(path, theirs ? s->gateway_uid : 0, theirs ? s->gateway_gid : 0, folders[i].mode, e);
+        r = setup_folder(path, theirs ? s->gateway_uid : 0, theirs ? s->gateway_gid : 0,
+                         folders[i].mode, e);
     }
     if (r == 0) {
         r = fs_mkdir_all(s->run_dir, 0755);
@@ -105,9 +108,10 @@ static int setup_up(struct setup *s, struct err *e)
 
 static void print_help(void)
 {
-    printf("Usage: space-setup up|down [OPTION]...\n"
-           "up makes what the services need on this machine: users, folders, the pool. Repeatable.\n"
-           "down unmounts the pool; nothing is deleted.\n\n");
+    printf(
+        "Usage: space-setup up|down [OPTION]...\n"
+        "up makes what the services need on this machine: users, folders, the pool. Repeatable.\n"
+        "down unmounts the pool; nothing is deleted.\n\n");
     for (size_t i = 0; i < ARRAY_SIZE(option_table); i++) {
         printf("  --%-16s VALUE  %s\n", option_table[i].name, option_table[i].help);
     }
@@ -135,7 +139,8 @@ static int parse_options(int argc, char **argv, struct setup *s)
             *(const char **)(void *)((char *)s + option_table[c].offset) = optarg;
         } else if (c == 'p') {
             if (str_to_u64(optarg, UINT32_MAX, &s->pool_mib) < 0) {
-                fprintf(stderr, "space-setup: --pool-mib wants a number of MiB, not '%s'\n", optarg);
+                fprintf(stderr, "space-setup: --pool-mib wants a number of MiB, not '%s'\n",
+                        optarg);
                 return -EINVAL;
             }
         } else if (c == 'h') {

@@ -51,8 +51,9 @@ static int need_device(const char *path, const char *what, struct err *e)
     cleanup_close int fd = open(path, O_RDWR | O_CLOEXEC);
 
     if (fd < 0) {
-        return err_set(e, -errno, "kernel_unsuitable", "this kernel has no %s (%s: %s): load or enable it", what,
-                       path, strerror(errno));
+        return err_set(e, -errno, "kernel_unsuitable",
+                       "this kernel has no %s (%s: %s): load or enable it", what, path,
+                       strerror(errno));
     }
     return 0;
 }
@@ -103,7 +104,8 @@ static int pool_size(const struct setup *s, uint64_t *ret_mib, struct err *e)
     mib = s->pool_mib ? s->pool_mib : free_mib / 4 * 3;
     if (mib < POOL_MIB_MIN || mib > free_mib) {
         return err_set(e, -ENOSPC, "no_space",
-                       "'%s' has %llu MiB free; the pool needs %llu MiB: free some space or name another --state-dir",
+                       "'%s' has %llu MiB free; the pool needs %llu MiB: free some space or name "
+                       "another --state-dir",
                        s->state_dir, (unsigned long long)free_mib,
                        (unsigned long long)MAX(mib, (uint64_t)POOL_MIB_MIN));
     }
@@ -117,7 +119,8 @@ static int pool_make_image(const struct setup *s, const char *image, struct err 
     char fresh[PATH_SIZE];
     uint64_t mib = 0;
     int r = pool_size(s, &mib, e);
-    const char *const mkfs[] = {"/sbin/mkfs.btrfs", "--quiet", "--force", "--label", "space-pool", fresh, NULL};
+    const char *const mkfs[] = {"/sbin/mkfs.btrfs", "--quiet", "--force", "--label",
+                                "space-pool",       fresh,     NULL};
 
     if (r < 0) {
         return r;
@@ -153,7 +156,10 @@ static int loop_open(int number, char ret_path[PATH_SIZE])
     return fd < 0 ? -errno : fd;
 }
 
-/* Binds the image to a free loop device, which is freed again when its mount goes. Returns the device's fd. */
+/*
+ * Binds the image to a free loop device, which is freed again when its mount goes. Returns the
+ * device's fd.
+ */
 static int loop_attach(int image_fd, char ret_path[PATH_SIZE], struct err *e)
 {
     cleanup_close int control_fd = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
@@ -248,7 +254,8 @@ int setup_pool(const struct setup *s, struct err *e)
         r = pool_folders(s, e);
     }
     if (r == 0 && !on_btrfs(at)) {
-        r = err_set(e, -EINVAL, "pool_not_btrfs", "'%s' is mounted, but it is not a btrfs: unmount it", at);
+        r = err_set(e, -EINVAL, "pool_not_btrfs",
+                    "'%s' is mounted, but it is not a btrfs: unmount it", at);
     }
     return r;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space-setup: what must be there before the services can start on one machine, made by root once and again at
- * any time: each step looks first and does nothing when its work is done.
+ * space-setup: what must be there before the services can start on one machine, made by root once
+ * and again at any time: each step looks first and does nothing when its work is done.
  *
  *   kernel   btrfs, loop devices (unless the state directory lies on btrfs already), tun
  *   users    space-gateway and space-sandbox (system users without a login)
@@ -9,16 +9,17 @@
  *            STATE/gateway/  space-gateway, 0700: its database
  *            STATE/guest/    root, 0755: guest kernel and initrd
  *            STATE/pool/     space-sandbox, 0700, with templates/ machines/ sandboxes/ snapshots/
- *            RUN/            root:space-sandbox, 01775: services make their sockets there, nobody can
- *                            replace another's
- *   pool     on btrfs, STATE/pool is a plain folder. Elsewhere it is the mount point of STATE/pool.img, a sparse
- *            file with a btrfs in it. The file gets its name only when its file system is complete.
+ *            RUN/            root:space-sandbox, 01775: services make their sockets there, nobody
+ *                            can replace another's
+ *   pool     on btrfs, STATE/pool is a plain folder. Elsewhere it is the mount point of
+ *            STATE/pool.img, a sparse file with a btrfs in it. The file gets its name only when its
+ *            file system is complete.
  *
- * A program of its own, and not a primitive of the node manager: it runs for a second, starts mkfs and useradd, and
- * serves nobody. "down" lets go of the mount; data stays.
+ * A program of its own, and not a primitive of the node manager: it runs for a second, starts mkfs
+ * and useradd, and serves nobody. "down" lets go of the mount; data stays.
  *
- * Messages go to standard output, one line for each thing that was changed; an error is one sentence that
- * says what to do.
+ * Messages go to standard output, one line for each thing that was changed; an error is one
+ * sentence that says what to do.
  */
 #pragma once
 
@@ -27,11 +28,11 @@
 #include <sys/types.h>
 
 struct setup {
-    const char *state_dir;      /* borrowed */
-    const char *run_dir;        /* borrowed */
-    const char *gateway_user;   /* borrowed */
-    const char *sandbox_user;   /* borrowed */
-    uint64_t pool_mib;          /* size of a new pool.img; 0: three quarters of what is free */
+    const char *state_dir;    /* borrowed */
+    const char *run_dir;      /* borrowed */
+    const char *gateway_user; /* borrowed */
+    const char *sandbox_user; /* borrowed */
+    uint64_t pool_mib;        /* size of a new pool.img; 0: three quarters of what is free */
     uid_t gateway_uid;
     gid_t gateway_gid;
     uid_t sandbox_uid;
@@ -48,5 +49,7 @@ MUST_CHECK int setup_pool_down(const struct setup *s, struct err *e);
 
 /* main.c: makes path if it is missing and gives it this owner and mode. */
 MUST_CHECK int setup_folder(const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *e);
-/* main.c: runs a program of the host and waits; what it prints is only shown if it fails. -ENOENT. */
+/*
+ * main.c: runs a program of the host and waits; what it prints is only shown if it fails. -ENOENT.
+ */
 MUST_CHECK int setup_run(const char *const *argv, struct err *e);

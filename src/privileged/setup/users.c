@@ -6,8 +6,16 @@
 
 static int setup_user(const char *name, uid_t *ret_uid, gid_t *ret_gid, struct err *e)
 {
-    const char *const argv[] = {"/usr/sbin/useradd", "--system", "--user-group", "--no-create-home", "--home-dir",
-                                "/nonexistent", "--shell", "/usr/sbin/nologin", name, NULL};
+    const char *const argv[] = {"/usr/sbin/useradd",
+                                "--system",
+                                "--user-group",
+                                "--no-create-home",
+                                "--home-dir",
+                                "/nonexistent",
+                                "--shell",
+                                "/usr/sbin/nologin",
+                                name,
+                                NULL};
     const struct passwd *pw = getpwnam(name);
     int r;
 
