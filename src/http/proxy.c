@@ -338,10 +338,15 @@ static int call_send_end(void *up, struct err *e)
 static int call_head(void *up, struct http_upstream_head *ret, struct err *e)
 {
     struct http_call *call = up;
-    int r;
+    int r = 0;
 
     call_flush(call);
-    r = call_try_head(call, e);
+    if (!call->sent) {
+        r = call_try_send(call, (struct out_data){0}, e); /* the server may answer before there is a body */
+    }
+    if (r == 0) {
+        r = call_try_head(call, e);
+    }
     if (r < 0 && r != -EAGAIN) {
         r = call_try_repeat(call, r, e);
         r = r == 0 ? -EAGAIN : r;
