@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * SPACE on this machine: where its files are, whether it is up, whether each service answers. What `up`, `down`, `status` and
+ * `doctor` have in common.
+ *
+ * RUN_DIR/up.lock is locked (flock) for as long as a supervisor lives and holds its pid; the lock, not the file, says
+ * that it is up, so that a crash leaves nothing to clean. RUN_DIR/up.json is what it last knew.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "cli/opt.h"
+
+#define HOST_STATE_DIR "/var/lib/space"
+#define HOST_RUN_DIR "/run/space"
+#define HOST_LOG_DIR "/var/log/space"
+#define HOST_LISTEN "127.0.0.1:7777"
+#define HOST_GATEWAY_USER "space-gateway"
+#define HOST_SANDBOX_USER "space-sandbox"
+#define HOST_LOCK "up.lock"
+#define HOST_STATUS "up.json"
+#define HOST_STATUS_MAX 65536u
+
+struct host {
+    const char *state_dir; /* borrowed: options or static, all of them */
+    const char *run_dir;
+    const char *log_dir;
+    const char *libexec_dir;
+    const char *listen;
+    const char *gateway_user;
+    const char *sandbox_user;
+};
+
+enum host_service { HOST_NODE_MANAGER, HOST_SANDBOX_MANAGER, HOST_GATEWAY, HOST_SERVICE_COUNT_ };
+
+void host_init(struct host *host, const struct args *a);
+const char *host_service_name(enum host_service service);    /* "node manager" */
+const char *host_service_program(enum host_service service); /* "space-node-manager" */
+
+/* The address that a client on this machine uses. Owned by the caller. */
+char *host_url(const struct host *host);
+/* Takes the lock of the supervisor. -EALREADY: one is up. The descriptor holds it. */
+MUST_CHECK int host_lock(const struct host *host, struct err *e);
+MUST_CHECK int host_lock_write_pid(int lock_fd, pid_t pid);
+/* The pid of the supervisor, 0 when there is none. */
+pid_t host_supervisor(const struct host *host);
+/* What the supervisor last wrote. -ENOENT. */
+MUST_CHECK int host_status_read(const struct host *host, json_t **ret, struct err *e);
+MUST_CHECK int host_status_write(const struct host *host, const json_t *status, struct err *e);
+
+/* Does it answer? Waits a second at most. */
+MUST_CHECK int host_health(const struct host *host, enum host_service service, struct err *e);
+/* One exchange with the sandbox manager; root and the gateway's user may. */
+MUST_CHECK int host_node_call(const struct host *host, const char *method, const char *target, uint64_t deadline_ns,
+                              json_t **ret, struct err *e);
+/* -EADDRINUSE with a sentence when somebody listens where the gateway is to. */
+MUST_CHECK int host_port_free(const struct host *host, struct err *e);

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/verbs.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define ANY UINT_MAX
+
+#define FLAG(name_, letter_, member_, help_) \
+    {.name = name_, .letter = letter_, .kind = OPT_FLAG, .help = help_, .offset = offsetof(struct args, member_)}
+#define VALUE(kind_, name_, letter_, arg_, member_, help_) \
+    {.name = name_, .letter = letter_, .kind = kind_, .arg = arg_, .help = help_, .offset = offsetof(struct args, member_)}
+
+static const struct opt help_opts[] = {
+    FLAG("help", 'h', help, "show this help"),
+    OPT_END,
+};
+
+static const struct opt client_opts[] = {
+    VALUE(OPT_TEXT, "url", 0, "URL", url, "address of the gateway (SPACE_URL)"),
+    VALUE(OPT_TEXT, "key", 0, "KEY", key, "API key (better: SPACE_API_KEY, others can see arguments)"),
+    FLAG("json", 0, json, "print the API's own objects, errors too"),
+    FLAG("quiet", 'q', quiet, "only what was asked for: ids, no notes"),
+    FLAG("help", 'h', help, "show this help"),
+    OPT_END,
+};
+
+static const struct opt place_opts[] = {
+    VALUE(OPT_TEXT, "state-dir", 0, "DIR", state_dir, "where durable state lives (/var/lib/space)"),
+    VALUE(OPT_TEXT, "run-dir", 0, "DIR", run_dir, "where sockets and the lock live (/run/space)"),
+    FLAG("json", 0, json, "print JSON, errors too"),
+    FLAG("quiet", 'q', quiet, "no notes and no progress"),
+    FLAG("help", 'h', help, "show this help"),
+    OPT_END,
+};
+
+static const struct opt up_opts[] = {
+    FLAG("detach", 'd', detach, "go on in the background once everything answers"),
+    VALUE(OPT_TEXT, "listen", 0, "ADDRESS", listen, "where the gateway listens (127.0.0.1:7777)"),
+    VALUE(OPT_TEXT, "log-dir", 0, "DIR", log_dir, "where the services' logs go with --detach (/var/log/space)"),
+    VALUE(OPT_TEXT, "libexec-dir", 0, "DIR", libexec_dir, "where the services' programs are"),
+    VALUE(OPT_MIB, "pool", 0, "SIZE", pool_mib, "size of a new pool (three quarters of what is free)"),
+    VALUE(OPT_TEXT, "gateway-user", 0, "USER", gateway_user, "who the gateway runs as (space-gateway)"),
+    VALUE(OPT_TEXT, "sandbox-user", 0, "USER", sandbox_user, "who the sandbox manager runs as (space-sandbox)"),
+    FLAG("no-setup", 0, no_setup, "do not make users, folders and the pool; they are there"),
+    OPT_END,
+};
+
+static const struct opt down_opts[] = {
+    FLAG("all", 'a', all, "stop the sandboxes too; without it they live on and are found again"),
+    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s, "how long to wait for the services to end (60s)"),
+    OPT_END,
+};
+
+static const struct opt libexec_opts[] = {
+    VALUE(OPT_TEXT, "listen", 0, "ADDRESS", listen, "where the gateway listens (127.0.0.1:7777)"),
+    VALUE(OPT_TEXT, "libexec-dir", 0, "DIR", libexec_dir, "where the services' programs are"),
+    OPT_END,
+};
+
+static const struct opt shape_opts[] = {
+    VALUE(OPT_TEXT, "template", 'T', "NAME", template, "what the sandbox starts from (debian)"),
+    VALUE(OPT_NUMBER, "cpus", 0, "N", vcpus, "virtual CPUs (1)"),
+    VALUE(OPT_MIB, "memory", 'm', "SIZE", memory_mib, "memory, as 512M or 2G; plain numbers are MiB (256M)"),
+    VALUE(OPT_MIB, "disk", 0, "SIZE", disk_mib, "disk, as --memory (4G)"),
+    VALUE(OPT_LIST, "metadata", 'l', "NAME=VALUE", metadata, "a label to find the sandbox by, may be repeated"),
+    OPT_END,
+};
+
+static const struct opt create_opts[] = {
+    VALUE(OPT_LIST, "env", 'e', "NAME[=VALUE]", env, "a variable for every command of the sandbox, may be repeated"),
+    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s, "remove the sandbox after this time; 0 never (1h)"),
+    OPT_END,
+};
+
+static const struct opt ls_opts[] = {
+    VALUE(OPT_TEXT, "state", 0, "STATE", state, "only sandboxes in this state: running, stopped, ..."),
+    VALUE(OPT_LIST, "metadata", 'l', "NAME=VALUE", metadata, "only sandboxes with this label, may be repeated"),
+    VALUE(OPT_NUMBER, "limit", 'n', "N", limit, "at most so many (all)"),
+    OPT_END,
+};
+
+static const struct opt rm_opts[] = {
+    FLAG("all", 'a', all, "every sandbox of this key's project"),
+    FLAG("force", 'f', force, "no error for what is not there"),
+    OPT_END,
+};
+
+static const struct opt command_opts[] = {
+    FLAG("interactive", 'i', interactive, "pass on standard input, and its end"),
+    FLAG("tty", 't', tty, "give the command a terminal"),
+    VALUE(OPT_LIST, "env", 'e', "NAME[=VALUE]", env, "a variable for the command, may be repeated"),
+    VALUE(OPT_TEXT, "user", 'u', "USER", user, "run as this user of the guest (the template's)"),
+    VALUE(OPT_TEXT, "cwd", 'w', "DIR", cwd, "run in this directory (the user's home)"),
+    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s, "kill the command and all it started after this time"),
+    OPT_END,
+};
+
+static const struct opt run_opts[] = {
+    VALUE(OPT_LIST, "copy-in", 0, "SRC:DST", copy_in, "copy a file or folder into the sandbox first, may be repeated"),
+    VALUE(OPT_LIST, "copy-out", 0, "SRC:DST", copy_out, "copy a file or folder out at the end, may be repeated"),
+    FLAG("keep", 0, keep, "do not remove the sandbox at the end"),
+    OPT_END,
+};
+
+static const struct opt exec_opts[] = {
+    FLAG("detach", 'd', detach, "print the command's id and return at once"),
+    VALUE(OPT_TEXT, "attach", 0, "COMMAND-ID", attach, "show a running command's output from what is kept of it"),
+    OPT_END,
+};
+
+static const struct opt shell_opts[] = {
+    VALUE(OPT_LIST, "env", 'e', "NAME[=VALUE]", env, "a variable for the shell, may be repeated"),
+    VALUE(OPT_TEXT, "user", 'u', "USER", user, "log in as this user of the guest (the template's)"),
+    VALUE(OPT_TEXT, "cwd", 'w', "DIR", cwd, "start in this directory (the user's home)"),
+    VALUE(OPT_TEXT, "attach", 0, "COMMAND-ID", attach, "go back to a terminal that still runs"),
+    OPT_END,
+};
+
+static const struct opt cp_opts[] = {
+    VALUE(OPT_TEXT, "user", 'u', "USER", user, "act as this user of the guest (the template's)"),
+    VALUE(OPT_NUMBER, "jobs", 'j', "N", jobs, "files moved at the same time (4)"),
+    OPT_END,
+};
+
+static const struct opt kill_opts[] = {
+    VALUE(OPT_TEXT, "signal", 's', "SIGNAL", signal, "send this signal to the command (kill the whole tree)"),
+    OPT_END,
+};
+
+static const struct opt logs_opts[] = {
+    FLAG("follow", 'f', follow, "go on with what comes"),
+    OPT_END,
+};
+
+static const struct opt top_opts[] = {
+    VALUE(OPT_SECONDS, "interval", 'd', "TIME", interval_s, "time between two looks (2s)"),
+    FLAG("once", '1', once, "print one table and end, as without a terminal"),
+    OPT_END,
+};
+
+static const struct opt key_create_opts[] = {
+    VALUE(OPT_TEXT, "name", 'n', "NAME", name, "what the key is for, to tell it from others"),
+    VALUE(OPT_TEXT, "project", 0, "ID", project, "the project whose sandboxes it opens (this key's own)"),
+    OPT_END,
+};
+
+static const struct opt completion_opts[] = {
+    FLAG("verbs", 0, verbs_only, "print the verbs instead, or what may follow the one named"),
+    FLAG("options", 0, options_only, "print the options of the verb named instead"),
+    OPT_END,
+};
+
+/* clang-format off */
+const struct verb verbs[] = {
+    {
+        .name = "create", .operands = "", .group = VERB_SANDBOX, .run = verb_create,
+        .summary = "make a sandbox and print its id",
+        .about = "The sandbox is running when its id is printed. Its shape and template cannot be changed later.",
+        .examples = "space create --template debian --memory 1G\n"
+                    "id=$(space create -q -T tiny -l job=42)",
+        .opts = {.tables = {shape_opts, create_opts, client_opts}},
+    },
+    {
+        .name = "run", .operands = "[--] COMMAND [ARGUMENT...]", .group = VERB_SANDBOX, .run = verb_run,
+        .command_codes = true,
+        .summary = "run one command in a sandbox made for it, then remove the sandbox",
+        .about =
+            "Standard output and standard error come apart, as they are. Standard input is passed on with -i, and also "
+            "without it when it is a pipe or a file. Ctrl-C interrupts the command; a second Ctrl-C gives up and removes the "
+            "sandbox. SIGTERM and SIGHUP are passed on too, and the sandbox is removed ten seconds later at the "
+            "latest.\n\n"
+            "The sandbox is leased: as long as space runs it renews the lease, and should space itself be killed the "
+            "sandbox is removed within the hour. With --keep it stays until you remove it.\n\n"
+            "--copy-in is done before the command, --copy-out after it, also when the command failed.",
+        .examples = "space run -- python3 -c 'print(6 * 7)'\n"
+                    "space run --copy-in job.py:job.py --copy-in data:data --copy-out out:results -- python3 job.py\n"
+                    "space run -it -- bash",
+        .opts = {.tables = {run_opts, command_opts, shape_opts, client_opts}, .has_command = true, .lead = 0},
+    },
+    {
+        .name = "ls", .operands = "", .group = VERB_SANDBOX, .run = verb_ls,
+        .summary = "list sandboxes",
+        .opts = {.tables = {ls_opts, client_opts}},
+    },
+    {
+        .name = "info", .operands = "SANDBOX", .group = VERB_SANDBOX, .run = verb_info,
+        .summary = "show everything about one sandbox",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "stop", .operands = "SANDBOX...", .group = VERB_SANDBOX, .run = verb_stop,
+        .summary = "stop sandboxes; their disks are kept",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = ANY},
+    },
+    {
+        .name = "start", .operands = "SANDBOX...", .group = VERB_SANDBOX, .run = verb_start,
+        .summary = "start stopped sandboxes again",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = ANY},
+    },
+    {
+        .name = "rm", .operands = "SANDBOX...", .group = VERB_SANDBOX, .run = verb_rm,
+        .summary = "remove sandboxes with their disks",
+        .examples = "space rm s4k2\n"
+                    "space rm --all",
+        .opts = {.tables = {rm_opts, client_opts}, .min_pos = 0, .max_pos = ANY},
+    },
+    {
+        .name = "logs", .operands = "SANDBOX", .group = VERB_SANDBOX, .run = verb_logs,
+        .summary = "show a sandbox's console and life",
+        .opts = {.tables = {logs_opts, client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "top", .operands = "[SANDBOX...]", .group = VERB_SANDBOX, .run = verb_top,
+        .summary = "watch what sandboxes use",
+        .about = "A live table on a terminal, one table elsewhere. Press q to end.",
+        .opts = {.tables = {top_opts, client_opts}, .max_pos = ANY},
+    },
+    {
+        .name = "exec", .operands = "SANDBOX [--] COMMAND [ARGUMENT...]", .group = VERB_COMMAND, .run = verb_exec,
+        .command_codes = true,
+        .summary = "run a command in a sandbox",
+        .about =
+            "The arguments reach the command as they are; for a shell line say: -- sh -c 'LINE'. Standard input is "
+            "passed on with -i only, so that a loop that reads a list is not robbed of it.\n\n"
+            "Should the connection break, space goes back to the command by itself and goes on where the output "
+            "stopped. Signals are passed on; a second Ctrl-C kills the command and all it started.",
+        .examples = "space exec s4k2 -- ls -l /\n"
+                    "tar c src | space exec -i s4k2 -- tar x\n"
+                    "space exec -d s4k2 -- python3 server.py",
+        .opts = {.tables = {exec_opts, command_opts, client_opts}, .has_command = true, .lead = 1},
+    },
+    {
+        .name = "shell", .operands = "SANDBOX", .group = VERB_COMMAND, .run = verb_shell,
+        .command_codes = true,
+        .summary = "open a terminal in a sandbox",
+        .about =
+            "Starts bash where there is one, else sh. Type Enter ~ . to leave it running and come back with --attach; "
+            "should the connection break, space reconnects by itself and no output is lost.",
+        .opts = {.tables = {shell_opts, client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "ps", .operands = "SANDBOX", .group = VERB_COMMAND, .run = verb_ps,
+        .summary = "list the commands of a sandbox",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "kill", .operands = "SANDBOX COMMAND-ID", .group = VERB_COMMAND, .run = verb_kill,
+        .summary = "end a command and all it started",
+        .examples = "space kill s4k2 c7m1\n"
+                    "space kill -s INT s4k2 c7m1",
+        .opts = {.tables = {kill_opts, client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "cp", .operands = "SOURCE... TARGET", .group = VERB_COMMAND, .run = verb_cp,
+        .summary = "copy files and folders between here and a sandbox",
+        .about =
+            "One side is SANDBOX:PATH, the other is local; write ./a:b for a local name with a colon. A relative path in the "
+            "sandbox starts in the user's home. Folders are copied whole; modes and symbolic links are kept, links are "
+            "never followed, and owner and times are those of the copy. If TARGET is a folder the copy goes into it, else it gets "
+            "that name; SOURCE/. means what is in the folder. - is standard input or output.\n\n"
+            "Every file appears whole or not at all. What an interrupted copy had newly made is removed.\n\n"
+            "Nothing in the sandbox, however it is named, can make space write outside TARGET.",
+        .examples = "space cp data s4k2:data\n"
+                    "space cp s4k2:/var/log ./logs\n"
+                    "space cp s4k2:out.csv -",
+        .opts = {.tables = {cp_opts, client_opts}, .min_pos = 2, .max_pos = ANY},
+    },
+    {
+        .name = "template ls", .operands = "", .group = VERB_ACCOUNT, .run = verb_template_ls,
+        .summary = "list templates",
+        .opts = {.tables = {client_opts}},
+    },
+    {
+        .name = "key create", .operands = "", .group = VERB_ACCOUNT, .run = verb_key_create,
+        .summary = "make an API key; it is shown this once",
+        .opts = {.tables = {key_create_opts, client_opts}},
+    },
+    {
+        .name = "key ls", .operands = "", .group = VERB_ACCOUNT, .run = verb_key_ls,
+        .summary = "list API keys by their first characters",
+        .opts = {.tables = {client_opts}},
+    },
+    {
+        .name = "key rm", .operands = "KEY-ID...", .group = VERB_ACCOUNT, .run = verb_key_rm,
+        .summary = "revoke API keys",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = ANY},
+    },
+    {
+        .name = "up", .operands = "", .group = VERB_SERVICE, .run = verb_up,
+        .summary = "run SPACE on this machine",
+        .about =
+            "Makes users, folders and the pool where they are missing, starts the node manager, the sandbox manager and "
+            "the gateway, and keeps them running: one that ends is started again, sooner or later depending on how "
+            "often it ended. Sandboxes live on meanwhile. The first time it makes a key and writes it to root's "
+            "configuration. When SPACE is up already it says so and ends well.\n\n"
+            "Without --detach it stays in the foreground; Ctrl-C then does what 'space down' does.",
+        .opts = {.tables = {up_opts, place_opts}},
+    },
+    {
+        .name = "down", .operands = "", .group = VERB_SERVICE, .run = verb_down,
+        .summary = "stop SPACE on this machine",
+        .about = "The sandboxes go on running and are found again by the next 'space up', unless --all stops them first.",
+        .opts = {.tables = {down_opts, place_opts}},
+    },
+    {
+        .name = "status", .operands = "", .group = VERB_SERVICE, .run = verb_status,
+        .summary = "show how SPACE on this machine is doing",
+        .about = "Ends with 0 when every service answers, else with 1.",
+        .opts = {.tables = {libexec_opts, place_opts}},
+    },
+    {
+        .name = "doctor", .operands = "", .group = VERB_SERVICE, .run = verb_doctor,
+        .summary = "check that this machine can run SPACE",
+        .about = "Each check says ok, warn or fail, and for the last two what to do. Ends with 1 when something failed.",
+        .opts = {.tables = {libexec_opts, place_opts}},
+    },
+    {
+        .name = "help", .operands = "[VERB]", .group = VERB_OTHER, .run = verb_help,
+        .summary = "show the verbs, or all about one",
+        .opts = {.tables = {(const struct opt[]){
+                                FLAG("json", 0, json, "print everything about every verb as JSON"), OPT_END},
+                            help_opts},
+                 .max_pos = 2},
+    },
+    {
+        .name = "version", .operands = "", .group = VERB_OTHER, .run = verb_version,
+        .summary = "show the version",
+        .opts = {.tables = {(const struct opt[]){FLAG("json", 0, json, "print JSON"), OPT_END}, help_opts}},
+    },
+    {
+        .name = "completion", .operands = "bash [VERB]", .group = VERB_OTHER, .run = verb_completion,
+        .summary = "print the completion script for a shell",
+        .examples = "space completion bash > /etc/bash_completion.d/space",
+        .opts = {.tables = {completion_opts, help_opts}, .min_pos = 1, .max_pos = 3},
+    },
+};
+/* clang-format on */
+const size_t n_verbs = ARRAY_SIZE(verbs);
+
+const char *verb_group_title(enum verb_group group)
+{
+    static const char *const titles[VERB_GROUP_COUNT_] = {
+        [VERB_SANDBOX] = "Sandboxes",
+        [VERB_COMMAND] = "In a sandbox",
+        [VERB_ACCOUNT] = "Templates and keys",
+        [VERB_SERVICE] = "This machine",
+        [VERB_OTHER] = "Other",
+    };
+
+    ASSERT(group < VERB_GROUP_COUNT_);
+    return titles[group];
+}
+
+static size_t verb_first_word(const struct verb *v)
+{
+    return strcspn(v->name, " ");
+}
+
+bool verb_is_prefix(const char *word)
+{
+    for (size_t i = 0; i < n_verbs; i++) {
+        size_t len = verb_first_word(&verbs[i]);
+
+        if (verbs[i].name[len] == ' ' && strlen(word) == len && strncmp(verbs[i].name, word, len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const struct verb *verb_find(const char *const *argv, size_t *ret_words)
+{
+    if (!argv[0]) {
+        return NULL;
+    }
+    for (size_t i = 0; i < n_verbs; i++) {
+        size_t len = verb_first_word(&verbs[i]);
+
+        if (strlen(argv[0]) != len || strncmp(argv[0], verbs[i].name, len) != 0) {
+            continue;
+        }
+        if (verbs[i].name[len] == '\0') {
+            *ret_words = 1;
+            return &verbs[i];
+        }
+        if (argv[1] && str_eq(argv[1], verbs[i].name + len + 1)) {
+            *ret_words = 2;
+            return &verbs[i];
+        }
+    }
+    return NULL;
+}
+
+const char *verb_nearest(const char *word)
+{
+    const char *names[128] = {0};
+
+    for (size_t i = 0; i < n_verbs && i + 1 < ARRAY_SIZE(names); i++) {
+        names[i] = verbs[i].name;
+    }
+    return opt_nearest(word, names);
+}

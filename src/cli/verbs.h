@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The verbs of `space`: one table, one row each, with everything that is known about a verb. Parsing, --help,
+ * `space help --json`, completion and the test of the man page read it; nothing about a verb is written twice.
+ *
+ * A name may be two words ("key create"); its first word alone then shows the list of what may follow, unless
+ * there is a row for it too.
+ */
+#pragma once
+
+#include "cli/cli.h"
+
+enum verb_group {
+    VERB_SANDBOX,
+    VERB_COMMAND,
+    VERB_ACCOUNT,
+    VERB_SERVICE,
+    VERB_OTHER,
+    VERB_GROUP_COUNT_,
+};
+
+/* Returns an exit code. Errors were told to the user by the time it returns. */
+typedef int (*verb_fn)(struct cli *cli);
+
+struct verb {
+    const char *name;
+    const char *operands; /* for the synopsis; "" when there are none */
+    const char *summary;  /* one line without a full stop */
+    const char *about;    /* paragraphs, may be NULL */
+    const char *examples; /* lines, may be NULL */
+    struct opt_set opts;
+    enum verb_group group;
+    bool command_codes; /* exit codes are those of the command */
+    verb_fn run;
+};
+
+extern const struct verb verbs[];
+extern const size_t n_verbs;
+
+/* The verb that argv starts with (argv ends with NULL); *ret_words is how many words named it. NULL: none. */
+const struct verb *verb_find(const char *const *argv, size_t *ret_words);
+/* True when some verb's first word is `word`. */
+bool verb_is_prefix(const char *word);
+const char *verb_nearest(const char *word);
+const char *verb_group_title(enum verb_group group);
+
+int verb_up(struct cli *cli);
+int verb_down(struct cli *cli);
+int verb_status(struct cli *cli);
+int verb_doctor(struct cli *cli);
+int verb_create(struct cli *cli);
+int verb_ls(struct cli *cli);
+int verb_info(struct cli *cli);
+int verb_rm(struct cli *cli);
+int verb_stop(struct cli *cli);
+int verb_start(struct cli *cli);
+int verb_run(struct cli *cli);
+int verb_exec(struct cli *cli);
+int verb_shell(struct cli *cli);
+int verb_cp(struct cli *cli);
+int verb_ps(struct cli *cli);
+int verb_kill(struct cli *cli);
+int verb_logs(struct cli *cli);
+int verb_top(struct cli *cli);
+int verb_template_ls(struct cli *cli);
+int verb_key_create(struct cli *cli);
+int verb_key_ls(struct cli *cli);
+int verb_key_rm(struct cli *cli);
+int verb_help(struct cli *cli);
+int verb_version(struct cli *cli);
+int verb_completion(struct cli *cli);
