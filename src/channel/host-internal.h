@@ -14,9 +14,9 @@
 
 #define CHANNEL_READ_SIZE (256u * 1024)
 #define CHANNEL_PULL_MAX (256u * 1024)
-/* Frames a guest may send at once, and per second after that; each KiB of payload gives one more. */
-#define CHANNEL_FRAME_TOKENS 250000u
-#define CHANNEL_FRAMES_PER_S 250000u
+/* Bytes that are no body (heads, frame heads, settings, pings...): at once, and per second after that. */
+#define CHANNEL_OVERHEAD_MAX (4u * 1024 * 1024)
+#define CHANNEL_OVERHEAD_PER_S (4u * 1000 * 1000)
 /* Frames of ours that wait for a guest that does not read. */
 #define CHANNEL_QUEUE_MAX 4096u
 
@@ -50,8 +50,9 @@ struct channel {
     unsigned n_streams;
     size_t held_bytes; /* body bytes in all streams */
     size_t debt;       /* of these, not yet given back to the connection's window */
-    uint64_t tokens;
-    uint64_t tokens_ns;
+    uint64_t overhead;   /* charged and not yet paid by time */
+    uint64_t charged_ns;
+    size_t body_bytes;   /* in the feed that is going on */
     uint64_t received_ns;
     uint64_t ping_ns;  /* when we asked; 0: no question open */
     struct err broken; /* code set: a callback found a reason to end the session */

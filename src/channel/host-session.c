@@ -32,26 +32,31 @@ static void session_broken(struct channel *ch, const char *msg)
     }
 }
 
-/* Each frame costs a token. */
+/* Until the guest has acknowledged our settings, nghttp2 would let it. */
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *arg)
 {
-    struct channel *ch = arg;
-
     (void)session;
-    (void)hd;
-    if (ch->tokens == 0) {
-        uint64_t now = clock_now_ns();
-        uint64_t back = (now - ch->tokens_ns) / (NS_PER_S / CHANNEL_FRAMES_PER_S);
-
-        if (back == 0) {
-            session_broken(ch, "the sandbox sends frames without end");
-            return NGHTTP2_ERR_CALLBACK_FAILURE;
-        }
-        ch->tokens = MIN(back, CHANNEL_FRAME_TOKENS);
-        ch->tokens_ns = now;
+    if (hd->type == NGHTTP2_PUSH_PROMISE) {
+        session_broken(arg, "the sandbox makes requests of its own");
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
     }
-    ch->tokens--;
     return 0;
+}
+
+/* Everything that is not body costs: floods end here, whatever they are made of. */
+static void charge_overhead(struct channel *ch, size_t bytes)
+{
+    uint64_t now = clock_now_ns();
+    uint64_t back = (now - ch->charged_ns) / (NS_PER_S / CHANNEL_OVERHEAD_PER_S);
+
+    if (back > 0) {
+        ch->overhead -= MIN(back, ch->overhead);
+        ch->charged_ns = now;
+    }
+    ch->overhead += bytes;
+    if (ch->overhead > CHANNEL_OVERHEAD_MAX) {
+        session_broken(ch, "the sandbox sends frames without end and without content");
+    }
 }
 
 static struct channel_stream *stream_of(nghttp2_session *session, int32_t id)
@@ -160,7 +165,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     struct channel_stream *s = stream_of(session, id);
 
     (void)flags;
-    ch->tokens = MIN(ch->tokens + len / 1024, CHANNEL_FRAME_TOKENS);
+    ch->body_bytes += len;
     if (!s || s->discard || s->failed.code) {
         nghttp2_session_consume(session, id, len);
         return 0;
@@ -183,11 +188,13 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_
 {
     struct channel_stream *s = stream_of(session, id);
 
-    (void)arg;
     if (!s) {
         return 0;
     }
     s->live = false;
+    if (((struct channel *)arg)->broken.code) {
+        return 0; /* the session is about to end, and says why */
+    }
     if (error_code == NGHTTP2_PROTOCOL_ERROR || error_code == NGHTTP2_FLOW_CONTROL_ERROR ||
         error_code == NGHTTP2_STREAM_CLOSED) {
         stream_fail(s, -EPROTO, "guest_protocol", "the sandbox's answer breaks HTTP/2's rules");
@@ -197,6 +204,15 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_
         stream_fail(s, -EIO, "stream_broken", "the sandbox could not complete its answer");
     }
     channel_stream_notify(s);
+    return 0;
+}
+
+static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+    (void)session;
+    if (frame->hd.type == NGHTTP2_GOAWAY) { /* nghttp2's own verdict */
+        session_broken(arg, "the sandbox breaks HTTP/2's rules");
+    }
     return 0;
 }
 
@@ -267,6 +283,7 @@ void channel_session_start(struct channel *ch)
     nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame_recv);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data_chunk);
     nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
+    nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_frame_send);
     nghttp2_session_callbacks_set_data_source_read_length_callback(cb, on_read_length);
     nghttp2_session_callbacks_set_send_data_callback(cb, on_send_data);
     nghttp2_option_set_no_auto_window_update(option, 1);
@@ -279,9 +296,9 @@ void channel_session_start(struct channel *ch)
     ASSERT(nghttp2_submit_settings(ch->session, NGHTTP2_FLAG_NONE, settings, ARRAY_SIZE(settings)) == 0);
     ASSERT(nghttp2_session_set_local_window_size(ch->session, NGHTTP2_FLAG_NONE, 0,
                                                  CHANNEL_CONNECTION_WINDOW) == 0);
-    ch->tokens = CHANNEL_FRAME_TOKENS;
-    ch->tokens_ns = clock_now_ns();
-    ch->received_ns = ch->tokens_ns;
+    ch->overhead = 0;
+    ch->charged_ns = clock_now_ns();
+    ch->received_ns = ch->charged_ns;
     ch->ping_ns = 0;
 }
 
@@ -302,7 +319,12 @@ static bool session_check(struct channel *ch, bool fine)
 
 bool channel_session_feed(struct channel *ch, const uint8_t *data, size_t len)
 {
-    return session_check(ch, nghttp2_session_mem_recv(ch->session, data, len) == (ssize_t)len);
+    bool fine;
+
+    ch->body_bytes = 0;
+    fine = nghttp2_session_mem_recv(ch->session, data, len) == (ssize_t)len;
+    charge_overhead(ch, len - MIN(ch->body_bytes, len));
+    return session_check(ch, fine);
 }
 
 bool channel_session_pull(struct channel *ch)

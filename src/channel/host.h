@@ -22,8 +22,8 @@
  * Everything the guest sends is bounded. Heads: CHANNEL_HEADERS_MAX, CHANNEL_HEAD_BYTES_MAX. Bodies: at most
  * CHANNEL_STREAM_WINDOW wait per stream, and CHANNEL_HELD_MAX + CHANNEL_CONNECTION_WINDOW in all: the
  * connection's window is given back at once while little is held, so a slow reader holds up nobody else.
- * Frames: each costs a token; tokens come back with time and with payload, so that floods of pings,
- * settings, resets or empty frames end the session and small honest frames do not. Sessions that end young
+ * Everything that is not body is charged against a budget that time pays back, so that floods of pings, settings,
+ * resets, empty or unknown frames end the session and honest ones do not. Sessions that end young
  * make the next HELLO wait longer, so a guest cannot make us spin.
  *
  * An open stream on a channel that has been silent for CHANNEL_PING_AFTER_MS makes us ping; no byte for
