@@ -8,7 +8,6 @@
 #include "jail/jail-internal.h"
 
 #include <fcntl.h>
-#include <linux/sched.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,15 +21,14 @@
 /* Set-up takes a few milliseconds; on a host that swaps it may take longer, but not for ever. */
 #define JAIL_SETUP_TIMEOUT_MS 8000
 
-/* Like fork(2), but into new namespaces and with a pidfd. The program is single-threaded. */
-static pid_t jail_clone(uint64_t flags, int *ret_pidfd)
+/*
+ * Like fork(2), but into new namespaces and with a pidfd. The program is single-threaded. Not clone3(2):
+ * where a unit has RestrictNamespaces=, systemd can look into the flags of clone(2) only.
+ */
+static pid_t jail_clone(unsigned long flags, int *ret_pidfd)
 {
-    struct clone_args args = {
-        .flags = flags | CLONE_PIDFD,
-        .pidfd = (uint64_t)(uintptr_t)ret_pidfd,
-        .exit_signal = SIGCHLD,
-    };
-    long pid = syscall(SYS_clone3, &args, sizeof(args));
+    long pid = syscall(SYS_clone, flags | CLONE_PIDFD | SIGCHLD, /* stack */ NULL, ret_pidfd,
+                       /* child_tid */ NULL, /* tls */ NULL);
 
     return pid < 0 ? -errno : (pid_t)pid;
 }
@@ -178,7 +176,7 @@ static void jail_abort(struct jail_child *child)
 
 int jail_start(const struct jail_spec *spec, struct jail_child *ret, struct err *e)
 {
-    const uint64_t namespaces =
+    const unsigned long namespaces =
         CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
     struct jail_child child = {.pidfd = FD_NONE};
     cleanup_close int read_end = FD_NONE;

@@ -26,7 +26,7 @@
  * The VMM needs its libraries, procfs and /dev until it has initialised. jail_seal() then swaps its
  * root for an empty read-only tmpfs.
  *
- * Single-threaded callers only: the child is made with clone3(2) and goes on in our code.
+ * Single-threaded callers only: the child is made with clone(2) and goes on in our code.
  */
 #pragma once
 

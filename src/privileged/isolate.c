@@ -25,8 +25,7 @@ static const int capabilities[] = {
 
 /* Beside what a VMM needs, which inherits this filter: see jail/filter.h. */
 static const struct filter_rule rules[] = {
-    {.name = "clone3"},            /* the jail's child, in its namespaces */
-    {.name = "clone"},             /* the same, for glibc */
+    {.name = "clone"},             /* the jail's child, in its namespaces */
     {.name = "unshare"},           /* the jail's cgroup namespace */
     {.name = "setns"},             /* into a machine's mount namespace, to seal it */
     {.name = "wait4"},             /* children */
