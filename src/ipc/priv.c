@@ -220,6 +220,27 @@ int priv_machine_stats(struct priv_client *c, const char *id, struct priv_machin
     return r;
 }
 
+int priv_machine_copy(struct priv_client *c, const struct priv_copy_request *req, struct err *e)
+{
+    const int fds[PRIV_COPY_FD_COUNT_] = {req->out_fd, req->control_fd};
+    struct priv_machine_copy body = {.memory_mib = req->memory_mib};
+    struct call call = {.op = PRIV_OP_MACHINE_COPY,
+                        .body = &body,
+                        .len = sizeof(body),
+                        .fds = fds,
+                        .n_fds = ARRAY_SIZE(fds)};
+    int r;
+
+    ASSERT(c && req->out_fd >= 0 && req->control_fd >= 0);
+    if (str_copy(body.id, sizeof(body.id), req->id) < 0) {
+        return err_set(e, -EINVAL, "invalid_request", "an id has at most %u characters",
+                       PRIV_ID_SIZE - 1);
+    }
+    r = priv_call(c, &call, e);
+    fd_close(call.ret_fd);
+    return r;
+}
+
 /* Subvolume calls carry a struct and bring back only a code. */
 static int priv_call_plain(struct priv_client *c, struct call call, struct err *e)
 {

@@ -40,7 +40,8 @@
  *                 a regular file opened O_WRONLY (O_APPEND advised). Not O_RDWR.
  *   kernel, initrd  regular files, O_RDONLY, readable by others. Present exactly with
  *                   PRIV_MACHINE_BOOT.
- *   device_state  regular file, O_RDONLY. Present exactly with PRIV_MACHINE_INCOMING.
+ *   device_state  regular file, O_RDONLY, opened for this machine alone (the VMM reads from where the
+ *                 descriptor stands). Present exactly with PRIV_MACHINE_INCOMING.
  *
  * Inside the jail they have the numbers PRIV_JAIL_FD_FIRST + enum priv_fd, and the ones that QEMU
  * can only open by name have the names PRIV_JAIL_PATH_*. Names vanish with priv_machine_seal(),
@@ -81,6 +82,7 @@ enum priv_op {
     PRIV_OP_MACHINE_KILL,
     PRIV_OP_MACHINE_NEXT,
     PRIV_OP_MACHINE_STATS,
+    PRIV_OP_MACHINE_COPY,
     PRIV_OP_SUBVOL_CREATE,
     PRIV_OP_SUBVOL_SNAPSHOT,
     PRIV_OP_SUBVOL_DELETE,
@@ -130,6 +132,18 @@ struct priv_machine_start {
  */
 struct priv_machine_id {
     char id[PRIV_ID_SIZE];
+};
+
+/* Two descriptors: where to, and the control socket; see priv_machine_copy(). */
+struct priv_machine_copy {
+    char id[PRIV_ID_SIZE];
+    uint32_t memory_mib;
+};
+
+enum priv_copy_fd {
+    PRIV_COPY_FD_OUT,
+    PRIV_COPY_FD_CONTROL,
+    PRIV_COPY_FD_COUNT_,
 };
 
 enum priv_subvol_kind {
@@ -216,6 +230,21 @@ MUST_CHECK int priv_machine_next(struct priv_client *c, const char *after, struc
 /* -ENOENT: no such machine. */
 MUST_CHECK int priv_machine_stats(struct priv_client *c, const char *id,
                                   struct priv_machine_stats *ret, struct err *e);
+
+/*
+ * Starts a process with the machine's own user that copies its private pages into out_fd, a regular file
+ * opened O_RDWR, whenever told so on control_fd, a connected SOCK_SEQPACKET socket (the protocol is
+ * memory_copy_serve()'s, machine/memory-copy.h). It ends when the other end of the socket is closed. Both
+ * descriptors stay the caller's. -ENOENT "machine_not_found", -ESRCH "vmm_failed", -EINVAL "bad_descriptor".
+ */
+struct priv_copy_request {
+    const char *id;
+    uint32_t memory_mib;
+    int out_fd;
+    int control_fd;
+};
+MUST_CHECK int priv_machine_copy(struct priv_client *c, const struct priv_copy_request *req,
+                                 struct err *e);
 
 /*
  * Subvolumes are made with owner space-sandbox and mode 0700. -EEXIST: the name is taken; -ENOENT:
