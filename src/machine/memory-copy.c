@@ -84,14 +84,12 @@ static int find_regions(struct memory_copy *c, uint64_t ram_bytes)
     return found == ram_bytes ? 0 : -ENOENT;
 }
 
-/* Does clearing take, and does a write show? Tried on ourselves would prove nothing about clear_refs_fd. */
 static bool clear_soft_dirty(struct memory_copy *c)
 {
     return c->files.clear_refs_fd >= 0 && pwrite(c->files.clear_refs_fd, "4", 1, 0) == 1;
 }
 
-/* A page of our own tells whether this kernel sets bit 55 at all. */
-static bool kernel_tracks_soft_dirty(void)
+bool memory_copy_soft_dirty(void)
 {
     static volatile uint8_t probe[2 * PAGE_BYTES];
     cleanup_close int fd = fs_open("/proc/self/pagemap", 0, 0);
@@ -116,7 +114,7 @@ int memory_copy_new(const struct memory_copy_files *files, uint64_t ram_bytes, s
     }
     c->n_pages = ram_bytes / PAGE_BYTES;
     c->written = xcalloc(c->n_pages / 8 + 1, 1);
-    c->soft_dirty = kernel_tracks_soft_dirty();
+    c->soft_dirty = files->soft_dirty;
     *ret = TAKE_PTR(c);
     return 0;
 }

@@ -24,7 +24,11 @@ struct memory_copy_files {
     int maps_fd;       /* /proc/PID/maps */
     int clear_refs_fd; /* /proc/PID/clear_refs, or FD_NONE */
     int out_fd;        /* a reflink of the base memory file, O_RDWR */
+    bool soft_dirty;   /* what memory_copy_soft_dirty() says */
 };
+
+/* Does this kernel track soft-dirty pages? Looks at a page of the caller's. */
+bool memory_copy_soft_dirty(void);
 
 struct memory_copy_stats {
     uint64_t private_pages; /* now */

@@ -67,7 +67,7 @@ static void write_pages(struct fake_machine *m, uint32_t first, uint32_t count)
     ASSERT(write(m->to_fd, pages, sizeof(pages)) == (ssize_t)sizeof(pages) && read(m->from_fd, &done, 1) == 1);
 }
 
-static bool start_machine(struct fake_machine *m)
+static bool start_machine(struct fake_machine *m, bool soft_dirty)
 {
     char dir[] = "/tmp/space-memory-XXXXXX";
     int to[2];
@@ -95,7 +95,8 @@ static bool start_machine(struct fake_machine *m)
     ASSERT(read(m->from_fd, &ready, 1) == 1);
     IGNORE_RESULT(fs_remove_tree(AT_FDCWD, dir)); /* the mapping stays */
     m->files = (struct memory_copy_files){open_proc(m->pid, "mem", O_RDONLY), open_proc(m->pid, "pagemap", O_RDONLY),
-                                          FD_NONE, open_proc(m->pid, "clear_refs", O_WRONLY), m->out_fd};
+                                          FD_NONE, open_proc(m->pid, "clear_refs", O_WRONLY), m->out_fd,
+                                          soft_dirty};
     return true;
 }
 
@@ -155,7 +156,7 @@ static size_t wrong_pages(const struct fake_machine *m)
     return n;
 }
 
-static void rounds_copy_what_is_private_and_then_what_changed(void)
+static void check_rounds(bool soft_dirty)
 {
     struct fake_machine m = {0};
     struct memory_copy *copy = NULL;
@@ -164,7 +165,7 @@ static void rounds_copy_what_is_private_and_then_what_changed(void)
     if (geteuid() != 0) {
         TEST_SKIP("needs root to give the mapping its name");
     }
-    REQUIRE(start_machine(&m));
+    REQUIRE(start_machine(&m, soft_dirty));
     write_pages(&m, 0, 1);
     write_pages(&m, 100, 300);
     write_pages(&m, PAGES - 1, 1);
@@ -186,6 +187,20 @@ static void rounds_copy_what_is_private_and_then_what_changed(void)
     end_machine(&m);
 }
 
+static void rounds_copy_what_is_private_and_then_what_changed(void)
+{
+    check_rounds(/* soft_dirty */ false);
+}
+
+static void the_same_where_the_kernel_tracks_changes(void)
+{
+    if (!memory_copy_soft_dirty()) {
+        printf("# this kernel does not track soft-dirty pages: comparing is all there is\n");
+        return;
+    }
+    check_rounds(/* soft_dirty */ true);
+}
+
 static void another_size_is_refused(void)
 {
     struct fake_machine m = {0};
@@ -194,7 +209,7 @@ static void another_size_is_refused(void)
     if (geteuid() != 0) {
         TEST_SKIP("needs root to give the mapping its name");
     }
-    REQUIRE(start_machine(&m));
+    REQUIRE(start_machine(&m, false));
     use_jail_names(&m);
     CHECK_INT(memory_copy_new(&m.files, BYTES + 4096, &copy), -ENOENT);
     CHECK(lseek(m.files.maps_fd, 0, SEEK_SET) == 0);
@@ -203,4 +218,5 @@ static void another_size_is_refused(void)
     end_machine(&m);
 }
 
-TEST_MAIN(T(rounds_copy_what_is_private_and_then_what_changed), T(another_size_is_refused))
+TEST_MAIN(T(rounds_copy_what_is_private_and_then_what_changed), T(the_same_where_the_kernel_tracks_changes),
+          T(another_size_is_refused))

@@ -124,3 +124,21 @@ int fdcheck_machine(const struct priv_machine_start *m, const int fds[PRIV_FD_CO
     }
     return 0;
 }
+
+int fdcheck_copy(const int fds[PRIV_FD_COUNT_], struct err *e)
+{
+    int out = fds[PRIV_COPY_FD_OUT];
+    int control = fds[PRIV_COPY_FD_CONTROL];
+    struct stat st;
+
+    if (fstat(out, &st) < 0 || !S_ISREG(st.st_mode) ||
+        (fcntl(out, F_GETFL) & (O_ACCMODE | O_APPEND | O_PATH)) != O_RDWR) {
+        return fd_bad("out", "must be a regular file, readable and writable", e);
+    }
+    if (socket_option(control, SO_DOMAIN) != AF_UNIX ||
+        socket_option(control, SO_TYPE) != SOCK_SEQPACKET ||
+        socket_option(control, SO_ACCEPTCONN) != 0) {
+        return fd_bad("control", "must be a connected packet socket", e);
+    }
+    return 0;
+}

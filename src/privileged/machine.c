@@ -158,8 +158,7 @@ int machine_start_run(struct priv_ctx *ctx, const struct priv_request *req,
     return 0;
 }
 
-/* -ENOENT with a sentence. */
-static int machine_need(struct priv_ctx *ctx, const char *id, uint32_t *ret_slot, struct err *e)
+int machine_need(struct priv_ctx *ctx, const char *id, uint32_t *ret_slot, struct err *e)
 {
     int r = cgroup_find(&ctx->cgroups, id, ret_slot);
 
@@ -167,6 +166,14 @@ static int machine_need(struct priv_ctx *ctx, const char *id, uint32_t *ret_slot
         return err_set(e, r, "machine_not_found", "there is no machine '%s'", id);
     }
     return r < 0 ? err_wrap(e, r, "looking for machine '%s'", id) : 0;
+}
+
+int machine_vmm(struct priv_ctx *ctx, const char *id, uint32_t slot, pid_t *ret_pid, int *ret_pidfd,
+                struct err *e)
+{
+    int r = cgroup_vmm(&ctx->cgroups, id, slot, ret_pid, ret_pidfd);
+
+    return r < 0 ? err_set(e, r, "vmm_failed", "the VMM of machine '%s' has ended", id) : 0;
 }
 
 int machine_seal_run(struct priv_ctx *ctx, const struct priv_request *req,
@@ -182,9 +189,9 @@ int machine_seal_run(struct priv_ctx *ctx, const struct priv_request *req,
     if (r < 0) {
         return r;
     }
-    r = cgroup_vmm(&ctx->cgroups, m->id, slot, &pid, &pidfd);
+    r = machine_vmm(ctx, m->id, slot, &pid, &pidfd, e);
     if (r < 0) {
-        return err_set(e, r, "vmm_failed", "the VMM of machine '%s' has ended", m->id);
+        return r;
     }
     r = jail_seal(pidfd, e);
     return r < 0 ? err_wrap(e, r, "sealing machine '%s'", m->id) : 0;

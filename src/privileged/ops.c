@@ -15,6 +15,7 @@ static const struct priv_op_def ops[PRIV_OP_COUNT_] = {
     [PRIV_OP_MACHINE_KILL] = OP(priv_machine_id, machine_id_valid, machine_kill_run),
     [PRIV_OP_MACHINE_NEXT] = OP(priv_machine_id, machine_next_valid, machine_next_run),
     [PRIV_OP_MACHINE_STATS] = OP(priv_machine_id, machine_id_valid, machine_stats_run),
+    [PRIV_OP_MACHINE_COPY] = OP(priv_machine_copy, machine_copy_valid, machine_copy_run),
     [PRIV_OP_SUBVOL_CREATE] = OP(priv_subvol, subvol_valid, subvol_create_run),
     [PRIV_OP_SUBVOL_SNAPSHOT] =
         OP(priv_subvol_snapshot, subvol_snapshot_valid, subvol_snapshot_run),
@@ -25,19 +26,27 @@ static const struct priv_op_def ops[PRIV_OP_COUNT_] = {
 union body {
     struct priv_machine_start machine_start;
     struct priv_machine_id machine_id;
+    struct priv_machine_copy machine_copy;
     struct priv_subvol subvol;
     struct priv_subvol_snapshot subvol_snapshot;
 };
 _Static_assert(sizeof(union body) <= PRIV_BODY_MAX,
                "the client's and the server's packets hold any body");
 
+/* Which descriptors come with a request, a bit each. */
+static uint32_t fds_of(const struct priv_op_def *op, const union body *body)
+{
+    if (op == &ops[PRIV_OP_MACHINE_START]) {
+        return body->machine_start.fd_mask;
+    }
+    return op == &ops[PRIV_OP_MACHINE_COPY] ? (1u << PRIV_COPY_FD_COUNT_) - 1 : 0;
+}
+
 const struct priv_op_def *priv_check(const void *packet, size_t len, size_t n_fds)
 {
     const struct priv_op_def *op;
     struct priv_header header;
     union body body;
-    size_t want_fds = 0;
-
     if (len < sizeof(header)) {
         return NULL;
     }
@@ -55,10 +64,7 @@ const struct priv_op_def *priv_check(const void *packet, size_t len, size_t n_fd
     if (!op->valid(&body)) {
         return NULL;
     }
-    if (header.op == PRIV_OP_MACHINE_START) {
-        want_fds = (size_t)__builtin_popcount(body.machine_start.fd_mask);
-    }
-    return n_fds == want_fds ? op : NULL;
+    return n_fds == (size_t)__builtin_popcount(fds_of(op, &body)) ? op : NULL;
 }
 
 void priv_dispatch(struct priv_ctx *ctx, const struct priv_op_def *op, const void *packet,
@@ -73,7 +79,7 @@ void priv_dispatch(struct priv_ctx *ctx, const struct priv_op_def *op, const voi
     memcpy(&body, (const char *)packet + sizeof(struct priv_header), op->size);
     req.body = &body;
     for (unsigned i = 0; i < PRIV_FD_COUNT_; i++) {
-        bool sent = op == &ops[PRIV_OP_MACHINE_START] && (body.machine_start.fd_mask & (1u << i));
+        bool sent = fds_of(op, &body) & (1u << i);
 
         req.fds[i] = sent ? fds[next++] : FD_NONE;
     }

@@ -26,7 +26,7 @@ struct priv_ctx {
 /* What a handler gets. */
 struct priv_request {
     const void *body;        /* borrowed: aligned, of the operation's size */
-    int fds[PRIV_FD_COUNT_]; /* borrowed: FD_NONE where none was sent */
+    int fds[PRIV_FD_COUNT_]; /* borrowed: FD_NONE where none was sent; by the operation's own enum */
 };
 
 struct priv_answer {
@@ -52,10 +52,17 @@ const struct priv_op_def *priv_check(const void *packet, size_t len, size_t n_fd
 void priv_dispatch(struct priv_ctx *ctx, const struct priv_op_def *op, const void *packet,
                    const int *fds, struct priv_answer *answer);
 
+/* -ENOENT with a sentence. */
+MUST_CHECK int machine_need(struct priv_ctx *ctx, const char *id, uint32_t *ret_slot, struct err *e);
+/* Its living VMM; *ret_pidfd is the caller's. -ESRCH "vmm_failed". */
+MUST_CHECK int machine_vmm(struct priv_ctx *ctx, const char *id, uint32_t slot, pid_t *ret_pid,
+                           int *ret_pidfd, struct err *e);
+
 /* Validators: valid.c. */
 bool priv_id_valid(const char id[PRIV_ID_SIZE]);
 bool machine_start_valid(const void *body);
 bool machine_id_valid(const void *body);
+bool machine_copy_valid(const void *body);
 bool machine_next_valid(const void *body);
 bool subvol_valid(const void *body);
 bool subvol_snapshot_valid(const void *body);
@@ -69,6 +76,7 @@ PRIV_HANDLER(machine_seal_run);
 PRIV_HANDLER(machine_kill_run);
 PRIV_HANDLER(machine_next_run);
 PRIV_HANDLER(machine_stats_run);
+PRIV_HANDLER(machine_copy_run);
 PRIV_HANDLER(subvol_create_run);
 PRIV_HANDLER(subvol_snapshot_run);
 PRIV_HANDLER(subvol_delete_run);

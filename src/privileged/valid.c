@@ -49,6 +49,14 @@ bool machine_id_valid(const void *body)
     return priv_id_valid(m->id);
 }
 
+bool machine_copy_valid(const void *body)
+{
+    const struct priv_machine_copy *m = body;
+
+    return priv_id_valid(m->id) && m->memory_mib >= PRIV_MEMORY_MIB_MIN &&
+           m->memory_mib <= PRIV_MEMORY_MIB_MAX;
+}
+
 bool machine_next_valid(const void *body)
 {
     static const struct priv_machine_id begin = {.id = ""};

@@ -85,7 +85,8 @@ int guest_call(struct channel *ch, const struct guest_call *call, json_t **ret, 
     return ret ? json_parse_object(buf_str(&body), body.len, ret, e) : 0;
 }
 
-static json_t *setup_body(const struct guest_setup *setup)
+/* What every guest needs when it begins to run: the time, and randomness that nobody else has. */
+static json_t *fresh_body(void)
 {
     cleanup_buf struct buf entropy = BUF_INIT(4 * ENTROPY_BYTES);
     uint8_t raw[ENTROPY_BYTES];
@@ -94,14 +95,44 @@ static json_t *setup_body(const struct guest_setup *setup)
     random_bytes(raw, sizeof(raw));
     ASSERT(base64_encode(raw, sizeof(raw), &entropy) == 0);
     explicit_bzero(raw, sizeof(raw));
-    body = json_pack("{s:s, s:s, s:s, s:I, s:s, s:b, s:{s:s, s:s, s:I}}", "hostname", setup->hostname,
-                     "machine_id", setup->machine_id, "default_user", setup->default_user, "epoch_ns",
-                     (json_int_t)clock_wall_ns(), "entropy_base64", buf_str(&entropy), "rehearse",
-                     setup->rehearse, "disk", "device", "/dev/vda", "fstype", setup->fstype, "size_bytes",
-                     (json_int_t)setup->disk_bytes);
+    body = json_pack("{s:I, s:s}", "epoch_ns", (json_int_t)clock_wall_ns(), "entropy_base64", buf_str(&entropy));
     ASSERT(body);
+    return body;
+}
+
+static void set_string(json_t *body, const char *name, const char *value)
+{
+    if (value) {
+        json_object_set_new(body, name, json_string(value));
+    }
+}
+
+static json_t *setup_body(const struct guest_setup *setup)
+{
+    json_t *body = fresh_body();
+    json_t *disk = json_pack("{s:s, s:s, s:I}", "device", "/dev/vda", "fstype", setup->fstype, "size_bytes",
+                             (json_int_t)setup->disk_bytes);
+
+    ASSERT(disk);
+    set_string(body, "hostname", setup->hostname);
+    set_string(body, "machine_id", setup->machine_id);
+    set_string(body, "default_user", setup->default_user);
+    json_object_set_new(body, "rehearse", json_boolean(setup->rehearse));
+    json_object_set_new(body, "disk", disk);
     json_object_set_new(body, "env", setup->env ? json_deep_copy(setup->env) : json_object());
     return body;
+}
+
+int guest_identity(struct channel *ch, const struct guest_identity *who, uint64_t deadline_ns, struct err *e)
+{
+    cleanup_json json_t *body = fresh_body();
+
+    set_string(body, "hostname", who->hostname);
+    set_string(body, "machine_id", who->machine_id);
+    if (who->env) {
+        json_object_set_new(body, "env", json_deep_copy(who->env));
+    }
+    return guest_call(ch, &(struct guest_call){"POST", "/identity", body, deadline_ns}, NULL, e);
 }
 
 int guest_setup(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns, struct err *e)

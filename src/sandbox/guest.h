@@ -34,6 +34,13 @@ struct guest_setup {
 /* Binds the disk that is in place and makes the guest ready: identity, clock, randomness, mounts. */
 MUST_CHECK int guest_setup(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns,
                            struct err *e);
+/* NULL: stays as it is. Clock and randomness are always made new. */
+struct guest_identity {
+    const char *hostname;
+    const char *machine_id;
+    const json_t *env; /* borrowed */
+};
+MUST_CHECK int guest_identity(struct channel *ch, const struct guest_identity *who, uint64_t deadline_ns, struct err *e);
 /* The rehearsal of a base machine: set up, run a command, take all down again. */
 MUST_CHECK int guest_rehearse(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns,
                               struct err *e);

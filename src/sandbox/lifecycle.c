@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "sandbox/base.h"
+#include "sandbox/bring.h"
 #include "sandbox/console.h"
 #include "sandbox/disk.h"
 #include "sandbox/guest.h"
@@ -19,7 +19,6 @@
 /* From a saved base machine to a guest that is set up: 0.1 s when idle, much more on a busy host. */
 #define START_DEADLINE_MS 60000
 #define TEARDOWN_DEADLINE_MS 15000
-#define HOSTNAME_DIGITS 12
 
 static bool caller_gone(const struct lifecycle_caller *caller)
 {
@@ -67,139 +66,6 @@ static int make_disk(struct resident *res, const struct template *t, struct err 
     return 0;
 }
 
-static int open_disk(struct resident *res, struct err *e)
-{
-    cleanup_free char *name = xasprintf("%s/disk.img", res->record.id);
-    int fd = fs_open_beneath(res->node->sandboxes_fd, name, O_RDWR, 0);
-
-    if (fd < 0) {
-        return err_wrap(e, fd, "opening the disk");
-    }
-    res->disk_fd = fd;
-    return 0;
-}
-
-/* ---- the machine ---- */
-
-void lifecycle_end_machine(struct resident *res)
-{
-    struct machine *m;
-
-    resident_guest_shut(res);
-    pthread_mutex_lock(&res->lock);
-    m = TAKE_PTR(res->machine);
-    if (res->record.has_machine) {
-        res->record.has_machine = false;
-    }
-    pthread_mutex_unlock(&res->lock);
-    if (m) {
-        uint32_t slot = machine_record(m)->slot;
-
-        machine_destroy(m);
-        node_slot_give(res->node, slot);
-    }
-    res->disk_fd = fd_close(res->disk_fd);
-}
-
-static int start_vmm(struct resident *res, const struct base *base, struct machine_spec *spec,
-                     uint64_t deadline_ns, struct machine **ret, struct err *e)
-{
-    cleanup_close int console_fd = FD_NONE;
-    cleanup_close int device_fd = base_open_device_state(base);
-    int r;
-
-    if (device_fd < 0) {
-        return err_wrap(e, device_fd, "opening the base machine's device state");
-    }
-    r = console_open(res->node, spec->id, &console_fd, e);
-    if (r < 0) {
-        return r;
-    }
-    spec->accel = base->accel;
-    spec->memory_fd = base->memory_fd;
-    spec->disk_fd = res->disk_fd;
-    spec->console_fd = console_fd;
-    spec->device_state_fd = device_fd;
-    return machine_start(&res->node->host, spec, deadline_ns, ret, e);
-}
-
-static void keep_machine(struct resident *res, struct machine *m, enum qemu_accel accel)
-{
-    pthread_mutex_lock(&res->lock);
-    res->machine = m;
-    res->record.machine = *machine_record(m);
-    res->record.has_machine = true;
-    res->record.accel = accel;
-    res->record.started_at_ms = clock_wall_ms();
-    pthread_mutex_unlock(&res->lock);
-}
-
-/* A machine of the sandbox's shape with the sandbox's disk in it, stopped. */
-static int bring_machine(struct resident *res, uint64_t deadline_ns, struct err *e)
-{
-    const struct base *base = NULL;
-    struct machine *m = NULL;
-    char id[ID_SIZE];
-    struct machine_spec spec = {.id = id,
-                                .vcpus = res->record.shape.vcpus,
-                                .memory_mib = res->record.shape.memory_mib,
-                                .kernel_fd = FD_NONE,
-                                .initrd_fd = FD_NONE};
-    int r = base_get(res->node, spec.vcpus, spec.memory_mib, &base, e);
-
-    if (r < 0) {
-        return r;
-    }
-    r = node_slot_take(res->node, &spec.slot);
-    if (r < 0) {
-        return err_set(e, r, "node_full", "this node runs as many machines as it has users for");
-    }
-    id_new(ID_MACHINE, id);
-    r = start_vmm(res, base, &spec, deadline_ns, &m, e);
-    if (r < 0) {
-        node_slot_give(res->node, spec.slot);
-        return r;
-    }
-    keep_machine(res, m, base->accel);
-    return machine_resize_disk(m, (uint64_t)res->record.shape.disk_mib << 20, deadline_ns, e);
-}
-
-int lifecycle_attach(struct resident *res, struct machine *machine_take, uint64_t deadline_ns, struct err *e)
-{
-    struct channel *ch = NULL;
-    int r;
-
-    res->machine = machine_take;
-    r = channel_new(&(struct channel_options){.path = machine_channel_path(res->machine), .sandbox = res->record.id},
-                    &ch, e);
-    if (r < 0) {
-        return r;
-    }
-    pthread_mutex_lock(&res->lock);
-    res->channel = ch;
-    pthread_mutex_unlock(&res->lock);
-    return channel_wait(ch, deadline_ns, e);
-}
-
-static int set_up_guest(struct resident *res, const char *default_user, const char *fstype,
-                        uint64_t deadline_ns, struct err *e)
-{
-    char hostname[HOSTNAME_DIGITS + 9];
-    struct guest_setup setup = {.hostname = hostname,
-                                .machine_id = res->record.machine_id,
-                                .default_user = default_user,
-                                .fstype = fstype,
-                                .env = res->record.env,
-                                .disk_bytes = (uint64_t)res->record.shape.disk_mib << 20};
-    int r = machine_resume(res->machine, deadline_ns, e);
-
-    snprintf(hostname, sizeof(hostname), "sandbox-%.*s", HOSTNAME_DIGITS, res->record.id);
-    if (r == 0) {
-        r = lifecycle_attach(res, res->machine, deadline_ns, e);
-    }
-    return r < 0 ? r : guest_setup(res->channel, &setup, deadline_ns, e);
-}
-
 /* ---- create ---- */
 
 static int check_disk_size(const struct resident *res, const struct template *t, struct err *e)
@@ -228,13 +94,7 @@ static int create_steps(struct resident *res, const struct template *t, const st
         r = canceled(e);
     }
     if (r == 0) {
-        r = bring_machine(res, deadline_ns, e);
-    }
-    if (r == 0 && caller_gone(caller)) {
-        r = canceled(e);
-    }
-    if (r == 0) {
-        r = set_up_guest(res, t->default_user, t->fstype, deadline_ns, e);
+        r = bring_from_base(res, t->default_user, t->fstype, deadline_ns, e);
     }
     if (r == 0 && caller_gone(caller)) {
         r = canceled(e);
@@ -323,7 +183,7 @@ int lifecycle_remove_all(struct resident *res, struct err *e)
     struct priv_subvol what = subvolume_of(res);
     int r;
 
-    lifecycle_end_machine(res);
+    bring_down(res);
     r = priv_subvol_delete(res->node->host.priv, &what, e);
     if (r == 0) {
         r = record_remove(res->node->records_fd, res->record.id);
@@ -391,7 +251,7 @@ static int stop_steps(struct resident *res, struct err *e)
     if (r < 0) {
         return r;
     }
-    lifecycle_end_machine(res);
+    bring_down(res);
     return resident_set_state(res, SANDBOX_STATE_STOPPED, NULL, RECORD_SURVIVES_HOST, e);
 }
 
@@ -432,15 +292,12 @@ static int start_steps(struct resident *res, struct err *e)
     if (r < 0) {
         return r;
     }
-    r = open_disk(res, e);
+    r = bring_open_disk(res, e);
     if (r == 0) {
-        r = bring_machine(res, deadline_ns, e);
-    }
-    if (r == 0) {
-        r = set_up_guest(res, t.default_user, t.fstype, deadline_ns, e);
+        r = bring_from_base(res, t.default_user, t.fstype, deadline_ns, e);
     }
     if (r < 0) {
-        lifecycle_end_machine(res);
+        bring_down(res);
         IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_FAILED, e ? e->msg : "the start failed",
                                          RECORD_SURVIVES_PROCESS, NULL)); /* the first error is what counts */
         return r;
@@ -485,7 +342,7 @@ void lifecycle_machine_died(struct resident *res)
         snprintf(res->last_console, sizeof(res->last_console), "%s", buf_str(&tail));
         log_warn(&ctx, "%s; its console ended with: %s", why, res->last_console);
     }
-    lifecycle_end_machine(res);
+    bring_down(res);
     if (resident_set_state(res, SANDBOX_STATE_FAILED, why, RECORD_SURVIVES_PROCESS, &e) < 0) {
         log_error(&ctx, "%s", e.msg);
     }

@@ -35,8 +35,3 @@ MUST_CHECK int lifecycle_delete(struct resident *res, struct err *e);
 void lifecycle_machine_died(struct resident *res);
 /* With the op lock held (or before anyone else knows the sandbox): removes all there is of it. */
 MUST_CHECK int lifecycle_remove_all(struct resident *res, struct err *e);
-/* With the op lock held: ends the machine, if any, and gives back what it used. */
-void lifecycle_end_machine(struct resident *res);
-/* Makes the channel of an adopted machine. */
-MUST_CHECK int lifecycle_attach(struct resident *res, struct machine *machine_take, uint64_t deadline_ns,
-                                struct err *e);

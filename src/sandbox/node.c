@@ -24,7 +24,11 @@ static int open_pool(struct node *node, struct err *e)
     } folders[] = {{"templates", &node->templates_fd},
                    {"machines", &node->machines_fd},
                    {"sandboxes", &node->sandboxes_fd},
-                   {"records", &node->records_fd}};
+                   {"records", &node->records_fd},
+                   {"snapshots", &node->snapshots_fd},
+                   {"manifests", &node->manifests_fd},
+                   {"checkpoints", &node->checkpoints_fd},
+                   {"memory", &node->memory_fd}};
 
     node->pool_fd = fs_open(path, O_RDONLY | O_DIRECTORY, 0);
     if (node->pool_fd < 0) {
@@ -93,6 +97,7 @@ int node_open(const struct node_options *options, struct node **ret, struct err 
     node->client_uid = options->client_uid;
     node->pool_fd = node->templates_fd = node->machines_fd = FD_NONE;
     node->sandboxes_fd = node->records_fd = FD_NONE;
+    node->snapshots_fd = node->manifests_fd = node->checkpoints_fd = node->memory_fd = FD_NONE;
     pthread_mutex_init(&node->lock, NULL);
     node->host.driver = &machine_driver_qemu;
     node->host.run_dir = options->run_dir;
@@ -125,6 +130,10 @@ void node_close(struct node *node)
     fd_close(node->machines_fd);
     fd_close(node->sandboxes_fd);
     fd_close(node->records_fd);
+    fd_close(node->snapshots_fd);
+    fd_close(node->manifests_fd);
+    fd_close(node->checkpoints_fd);
+    fd_close(node->memory_fd);
     pthread_mutex_destroy(&node->lock);
     free(node);
 }

@@ -2,9 +2,10 @@
 /*
  * The node: what the sandbox manager knows and holds, once per process.
  *
- * Folders of the pool, all entered by descriptor: templates/, machines/, sandboxes/, records/. A sandbox's
- * disk is sandboxes/ID/disk.img in a subvolume of its own; its record is records/ID.json, outside of the
- * subvolume, so that no snapshot or rollback ever touches what we know about it.
+ * Folders of the pool, all entered by descriptor. A sandbox's disk is sandboxes/ID/disk.img in a subvolume of
+ * its own (after a rollback snapshots/ID/N/disk.img); its record is records/ID.json, outside of the
+ * subvolume, so that no snapshot or rollback ever touches what we know about it. manifests/, checkpoints/
+ * and memory/: see snapshot.h and checkpoint.h.
  *
  * Locks, in the order in which they are taken: resident.op, base.build, resident.lock, node.lock. No lock is held
  * while a client is waited for.
@@ -33,6 +34,10 @@ struct node {
     int machines_fd;
     int sandboxes_fd;
     int records_fd;
+    int snapshots_fd;
+    int manifests_fd;
+    int checkpoints_fd;
+    int memory_fd;
     uid_t client_uid;      /* who besides root may ask us */
     struct machine_host host;
     char vmm_version[32];

@@ -70,13 +70,14 @@ bool record_same_spec(const struct record *a, const struct record *b)
 json_t *record_to_json(const struct record *rec)
 {
     json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:i, s:i, s:i, s:O, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:s}", "version",
+        "{s:i, s:s, s:s, s:i, s:i, s:i, s:O, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b}", "version",
         RECORD_VERSION, "id", rec->id, "template", rec->template_name, "vcpus", (int)rec->shape.vcpus,
         "memory_mib", (int)rec->shape.memory_mib, "disk_mib", (int)rec->shape.disk_mib, "env", rec->env, "org",
         rec->org, "project", rec->project, "machine_id", rec->machine_id, "state",
         sandbox_state_name(rec->state), "reason", rec->reason, "created_at_ms",
         (json_int_t)rec->created_at_ms, "started_at_ms", (json_int_t)rec->started_at_ms, "accel",
-        rec->accel == QEMU_ACCEL_KVM ? "kvm" : "tcg");
+        rec->accel == QEMU_ACCEL_KVM ? "kvm" : "tcg", "disk_n", (int)rec->disk_n, "last_n", (int)rec->last_n,
+        "parent_n", (int)rec->parent_n, "wake_on_request", rec->wake_on_request);
 
     ASSERT(root);
     if (rec->has_machine) {
@@ -126,6 +127,10 @@ int record_from_json(json_t *root, struct record *ret)
     rec.accel = str_eq(json_get_string(root, "accel", "tcg"), "kvm") ? QEMU_ACCEL_KVM : QEMU_ACCEL_TCG;
     rec.created_at_ms = (uint64_t)json_get_int(root, "created_at_ms", 0);
     rec.started_at_ms = (uint64_t)json_get_int(root, "started_at_ms", 0);
+    rec.disk_n = (uint32_t)json_get_int(root, "disk_n", 0);
+    rec.last_n = (uint32_t)json_get_int(root, "last_n", 0);
+    rec.parent_n = (uint32_t)json_get_int(root, "parent_n", 0);
+    rec.wake_on_request = json_get_bool(root, "wake_on_request", false);
     rec.env = json_incref(env);
     *ret = rec;
     return 0;

@@ -29,6 +29,10 @@ struct record {
     uint64_t created_at_ms;
     uint64_t started_at_ms;
     enum qemu_accel accel;
+    bool wake_on_request;     /* while paused: the next request resumes it */
+    uint32_t disk_n;          /* which subvolume is the disk: see snapshot.h */
+    uint32_t last_n;          /* the highest number ever used */
+    uint32_t parent_n;        /* the snapshot that the present came after */
     bool has_machine;         /* machine says which */
     struct machine_record machine;
 };

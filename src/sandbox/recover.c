@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "sandbox/bring.h"
 #include "sandbox/lifecycle.h"
 
 #include <dirent.h>
@@ -73,7 +74,7 @@ static int adopt(struct resident *res, struct err *e)
         return r;
     }
     /* A guest that does not answer yet is still ours: the channel goes on trying. */
-    r = lifecycle_attach(res, m, deadline_in_ms(ATTACH_DEADLINE_MS), &why);
+    r = bring_attach(res, m, deadline_in_ms(ATTACH_DEADLINE_MS), &why);
     log_info(&(struct log_ctx){.sandbox = res->record.id}, "taken back with its machine %s%s%s",
              res->record.machine.id, r < 0 ? ", but the guest does not answer: " : "", r < 0 ? why.msg : "");
     return 0;

@@ -9,6 +9,7 @@
 static void resident_free(struct resident *res)
 {
     ASSERT(!res->channel && res->guest_users == 0);
+    snapshot_free_list(res);
     machine_forget(res->machine); /* a deleted one has none any more */
     fd_close(res->disk_fd);
     record_done(&res->record);
@@ -53,6 +54,14 @@ static struct resident *resident_new(struct node *node, const struct record *rec
     pthread_mutex_init(&res->op, NULL);
     pthread_mutex_init(&res->lock, NULL);
     pthread_cond_init(&res->idle, NULL);
+    return res;
+}
+
+struct resident *resident_new_unlisted(struct node *node, const struct record *rec)
+{
+    struct resident *res = resident_new(node, rec);
+
+    res->refs = 1;
     return res;
 }
 

@@ -17,12 +17,14 @@
 #include "channel/host.h"
 #include "sandbox/node.h"
 #include "sandbox/record.h"
+#include "sandbox/snapshot.h"
 
 struct resident {
     struct node *node;     /* borrowed: lives longer */
     struct resident *next; /* guarded by node.lock */
     unsigned refs;         /* guarded by node.lock; the list holds one */
     pthread_mutex_t op;
+    struct snapshot *snapshots; /* owned: newest first; guarded by op */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t idle;  /* guest_users has become 0 */
@@ -42,6 +44,8 @@ struct resident *resident_find(struct node *node, const char *id);
  * -EUSERS "node_full". The caller gets a reference in both cases of success and -EEXIST.
  */
 MUST_CHECK int resident_add(struct node *node, const struct record *rec, struct resident **ret, struct err *e);
+/* One that is in no list, with one reference: a sandbox beside itself while it is rolled back. */
+struct resident *resident_new_unlisted(struct node *node, const struct record *rec);
 void resident_unref(struct resident *res);
 DEFINE_CLEANUP(struct resident *, resident_unref);
 /* Takes it out of the list; it goes with its last reference. */

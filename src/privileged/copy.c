@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The machine_copy primitive. What needs root is opening four files of /proc that belong to the VMM; the bytes
+ * behind them are a guest's, so they are read by a child that has become the machine's user and keeps no
+ * more than those files, the output and its control socket. It has no other power over the VMM than the
+ * VMM's user has.
+ */
+#include "base/fs.h"
+#include "base/sock.h"
+#include "jail/fault.h"
+#include "machine/memory-copy.h"
+#include "privileged/fdcheck.h"
+#include "privileged/ops.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void files_done(struct memory_copy_files *f)
+{
+    fd_close(f->mem_fd);
+    fd_close(f->pagemap_fd);
+    fd_close(f->maps_fd);
+    fd_close(f->clear_refs_fd);
+}
+
+static int open_proc(pid_t pid, const char *name, int flags)
+{
+    char path[48];
+
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+    return fs_open(path, flags, 0);
+}
+
+/* The pidfd still being silent afterwards proves that the number was the VMM's all the while. */
+static int open_files(pid_t pid, int pidfd, struct memory_copy_files *f)
+{
+    f->mem_fd = open_proc(pid, "mem", O_RDONLY);
+    f->pagemap_fd = open_proc(pid, "pagemap", O_RDONLY);
+    f->maps_fd = open_proc(pid, "maps", O_RDONLY);
+    f->clear_refs_fd = open_proc(pid, "clear_refs", O_WRONLY);
+    if (f->mem_fd < 0 || f->pagemap_fd < 0 || f->maps_fd < 0) {
+        return f->mem_fd < 0 ? f->mem_fd : f->pagemap_fd < 0 ? f->pagemap_fd : f->maps_fd;
+    }
+    return sock_wait(pidfd, POLLIN, 0) == -ETIMEDOUT ? 0 : -ESRCH;
+}
+
+/* In the child: nothing of root is left, or it ends. */
+static void become_user(uid_t uid)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+
+    if (FAULT("copy.identity") || setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
+        setresuid(uid, uid, uid) < 0 || syscall(SYS_capset, &header, none) < 0 ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
+        _exit(1);
+    }
+}
+
+/* Numbers 0 to 5 for what is kept, and nothing above. */
+static NORETURN void run_child(const struct memory_copy_files *from, const int fds[PRIV_FD_COUNT_],
+                               uid_t uid, uint64_t ram_bytes)
+{
+    const int keep[] = {from->mem_fd,         from->pagemap_fd,         from->maps_fd,
+                        from->clear_refs_fd,  fds[PRIV_COPY_FD_OUT],    fds[PRIV_COPY_FD_CONTROL]};
+    int aside[ARRAY_SIZE(keep)];
+    struct memory_copy_files files;
+
+    for (size_t i = 0; i < ARRAY_SIZE(keep); i++) {
+        aside[i] = keep[i] < 0 ? FD_NONE : fcntl(keep[i], F_DUPFD_CLOEXEC, 64);
+        if (keep[i] >= 0 && aside[i] < 0) {
+            _exit(1);
+        }
+    }
+    for (int i = 0; i < (int)ARRAY_SIZE(keep); i++) {
+        if (aside[i] < 0 ? close(i) < 0 && errno != EBADF : dup2(aside[i], i) < 0) {
+            _exit(1);
+        }
+    }
+    if (close_range(ARRAY_SIZE(keep), ~0u, 0) < 0) {
+        _exit(1);
+    }
+    become_user(uid);
+    files = (struct memory_copy_files){
+        .mem_fd = 0, .pagemap_fd = 1, .maps_fd = 2, .clear_refs_fd = aside[3] < 0 ? FD_NONE : 3, .out_fd = 4,
+        .soft_dirty = from->soft_dirty};
+    memory_copy_serve(&files, ram_bytes, /* control */ 5);
+}
+
+int machine_copy_run(struct priv_ctx *ctx, const struct priv_request *req,
+                     struct priv_answer *answer, struct err *e)
+{
+    const struct priv_machine_copy *m = req->body;
+    CLEANUP(files_done) struct memory_copy_files files = {FD_NONE, FD_NONE, FD_NONE, FD_NONE, FD_NONE,
+                                                            memory_copy_soft_dirty()};
+    cleanup_close int pidfd = FD_NONE;
+    uint32_t slot;
+    pid_t vmm;
+    pid_t pid;
+    int r = fdcheck_copy(req->fds, e);
+
+    (void)answer;
+    if (r == 0) {
+        r = machine_need(ctx, m->id, &slot, e);
+    }
+    if (r == 0) {
+        r = machine_vmm(ctx, m->id, slot, &vmm, &pidfd, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    r = open_files(vmm, pidfd, &files);
+    if (r < 0) {
+        return err_wrap(e, r, "opening the memory of machine '%s'", m->id);
+    }
+    pid = FAULT("copy.fork") ? -1 : fork();
+    if (pid == 0) {
+        run_child(&files, req->fds, PRIV_MACHINE_UID_BASE + slot, (uint64_t)m->memory_mib << 20);
+    }
+    return pid < 0 ? err_wrap(e, -errno, "starting a copy of machine '%s'", m->id) : 0;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/bring.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "sandbox/base.h"
+#include "sandbox/checkpoint.h"
+#include "sandbox/console.h"
+#include "sandbox/guest.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define HOSTNAME_DIGITS 12
+#define HOSTNAME_SIZE (HOSTNAME_DIGITS + 9)
+
+/* What a machine starts from. Borrowed for the call. */
+struct source {
+    int memory_fd;
+    int device_fd;
+    enum qemu_accel accel;
+};
+
+int bring_open_disk(struct resident *res, struct err *e)
+{
+    cleanup_free char *name = res->record.disk_n ? xasprintf("%s/%u/disk.img", res->record.id, res->record.disk_n)
+                                                 : xasprintf("%s/disk.img", res->record.id);
+    int dir_fd = res->record.disk_n ? res->node->snapshots_fd : res->node->sandboxes_fd;
+    int fd = fs_open_beneath(dir_fd, name, O_RDWR, 0);
+
+    if (fd < 0) {
+        return err_wrap(e, fd, "opening the disk");
+    }
+    res->disk_fd = fd;
+    return 0;
+}
+
+void bring_down(struct resident *res)
+{
+    struct machine *m;
+
+    resident_guest_shut(res);
+    pthread_mutex_lock(&res->lock);
+    m = TAKE_PTR(res->machine);
+    res->record.has_machine = false;
+    pthread_mutex_unlock(&res->lock);
+    if (m) {
+        uint32_t slot = machine_record(m)->slot;
+
+        memory_unlink(res->node, machine_record(m)->id);
+        machine_destroy(m);
+        node_slot_give(res->node, slot);
+    }
+    res->disk_fd = fd_close(res->disk_fd);
+}
+
+static int start_vmm(struct resident *res, const struct source *source, uint32_t slot, uint64_t deadline_ns,
+                     struct machine **ret, struct err *e)
+{
+    cleanup_close int console_fd = FD_NONE;
+    char id[ID_SIZE];
+    struct machine_spec spec = {.id = id,
+                                .slot = slot,
+                                .accel = source->accel,
+                                .vcpus = res->record.shape.vcpus,
+                                .memory_mib = res->record.shape.memory_mib,
+                                .memory_fd = source->memory_fd,
+                                .disk_fd = res->disk_fd,
+                                .kernel_fd = FD_NONE,
+                                .initrd_fd = FD_NONE,
+                                .device_state_fd = source->device_fd};
+    int r;
+
+    id_new(ID_MACHINE, id);
+    r = console_open(res->node, id, &console_fd, e);
+    if (r < 0) {
+        return r;
+    }
+    r = memory_link(res->node, source->memory_fd, id);
+    if (r < 0) {
+        return err_wrap(e, r, "keeping the machine's memory file");
+    }
+    spec.console_fd = console_fd;
+    r = machine_start(&res->node->host, &spec, deadline_ns, ret, e);
+    if (r < 0) {
+        memory_unlink(res->node, id);
+    }
+    return r;
+}
+
+static void keep_machine(struct resident *res, struct machine *m, enum qemu_accel accel)
+{
+    pthread_mutex_lock(&res->lock);
+    res->machine = m;
+    res->record.machine = *machine_record(m);
+    res->record.has_machine = true;
+    res->record.accel = accel;
+    res->record.started_at_ms = clock_wall_ms();
+    pthread_mutex_unlock(&res->lock);
+}
+
+/* A machine of the sandbox's shape with the sandbox's disk in it, stopped. */
+static int bring_machine(struct resident *res, const struct source *source, uint64_t deadline_ns, struct err *e)
+{
+    struct machine *m = NULL;
+    uint32_t slot;
+    int r = node_slot_take(res->node, &slot);
+
+    if (r < 0) {
+        return err_set(e, r, "node_full", "this node runs as many machines as it has users for");
+    }
+    r = start_vmm(res, source, slot, deadline_ns, &m, e);
+    if (r < 0) {
+        node_slot_give(res->node, slot);
+        return r;
+    }
+    keep_machine(res, m, source->accel);
+    return 0;
+}
+
+int bring_attach(struct resident *res, struct machine *machine_take, uint64_t deadline_ns, struct err *e)
+{
+    struct channel *ch = NULL;
+    int r;
+
+    res->machine = machine_take;
+    r = channel_new(&(struct channel_options){.path = machine_channel_path(res->machine), .sandbox = res->record.id},
+                    &ch, e);
+    if (r < 0) {
+        return r;
+    }
+    pthread_mutex_lock(&res->lock);
+    res->channel = ch;
+    pthread_mutex_unlock(&res->lock);
+    return channel_wait(ch, deadline_ns, e);
+}
+
+static void name_host(const struct resident *res, char ret[static HOSTNAME_SIZE])
+{
+    snprintf(ret, HOSTNAME_SIZE, "sandbox-%.*s", HOSTNAME_DIGITS, res->record.id);
+}
+
+static int let_run(struct resident *res, uint64_t deadline_ns, struct err *e)
+{
+    int r = machine_resume(res->machine, deadline_ns, e);
+
+    return r < 0 ? r : bring_attach(res, res->machine, deadline_ns, e);
+}
+
+static int set_up_guest(struct resident *res, const char *default_user, const char *fstype, uint64_t deadline_ns,
+                        struct err *e)
+{
+    char hostname[HOSTNAME_SIZE];
+    const struct guest_setup setup = {.hostname = hostname,
+                                      .machine_id = res->record.machine_id,
+                                      .default_user = default_user,
+                                      .fstype = fstype,
+                                      .env = res->record.env,
+                                      .disk_bytes = (uint64_t)res->record.shape.disk_mib << 20};
+
+    name_host(res, hostname);
+    return guest_setup(res->channel, &setup, deadline_ns, e);
+}
+
+int bring_from_base(struct resident *res, const char *default_user, const char *fstype, uint64_t deadline_ns,
+                    struct err *e)
+{
+    cleanup_close int device_fd = FD_NONE;
+    const struct base *base = NULL;
+    int r = base_get(res->node, res->record.shape.vcpus, res->record.shape.memory_mib, &base, e);
+
+    if (r < 0) {
+        return r;
+    }
+    device_fd = base_open_device_state(base);
+    if (device_fd < 0) {
+        return err_wrap(e, device_fd, "opening the base machine's device state");
+    }
+    r = bring_machine(res, &(struct source){base->memory_fd, device_fd, base->accel}, deadline_ns, e);
+    if (r == 0) {
+        r = machine_resize_disk(res->machine, (uint64_t)res->record.shape.disk_mib << 20, deadline_ns, e);
+    }
+    if (r == 0) {
+        r = let_run(res, deadline_ns, e);
+    }
+    return r < 0 ? r : set_up_guest(res, default_user, fstype, deadline_ns, e);
+}
+
+int bring_identity(struct resident *res, const struct bring_identity *identity, uint64_t deadline_ns, struct err *e)
+{
+    char hostname[HOSTNAME_SIZE];
+    const struct guest_identity who = {.hostname = identity->new_sandbox ? hostname : NULL,
+                                       .machine_id = identity->new_sandbox ? res->record.machine_id : NULL,
+                                       .env = identity->new_sandbox ? res->record.env : NULL};
+
+    name_host(res, hostname);
+    return guest_identity(res->channel, &who, deadline_ns, e);
+}
+
+int bring_from_checkpoint(struct resident *res, const char *owner, uint32_t n,
+                          const struct bring_identity *identity, uint64_t deadline_ns, struct err *e)
+{
+    cleanup_close int memory_fd = FD_NONE;
+    cleanup_close int device_fd = FD_NONE;
+    int r = checkpoint_open(res->node, owner, n, &memory_fd, &device_fd, e);
+
+    if (r == 0) {
+        r = bring_machine(res, &(struct source){memory_fd, device_fd, res->node->accel}, deadline_ns, e);
+    }
+    if (r == 0) {
+        r = let_run(res, deadline_ns, e);
+    }
+    return r < 0 ? r : bring_identity(res, identity, deadline_ns, e);
+}

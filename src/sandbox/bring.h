@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bringing up, and ending, the machine of a sandbox. With the sandbox's op lock held; the disk is open in
+ * res->disk_fd. On failure the caller ends what there is with bring_down().
+ *
+ *     from base        a fresh machine: base memory, the disk bound late, the guest set up
+ *     from checkpoint  the very processes go on: the memory of a full snapshot; the guest gets a new
+ *                      clock, fresh randomness and (a fork) a new identity
+ */
+#pragma once
+
+#include "sandbox/resident.h"
+
+MUST_CHECK int bring_from_base(struct resident *res, const char *default_user, const char *fstype,
+                               uint64_t deadline_ns, struct err *e);
+
+struct bring_identity {
+    bool new_sandbox; /* a fork: another hostname and machine id */
+};
+/* owner is the id of the sandbox whose full snapshot n it is. */
+MUST_CHECK int bring_from_checkpoint(struct resident *res, const char *owner, uint32_t n,
+                                     const struct bring_identity *identity, uint64_t deadline_ns, struct err *e);
+/* Tells a guest that time has passed, and who it is. */
+MUST_CHECK int bring_identity(struct resident *res, const struct bring_identity *identity, uint64_t deadline_ns,
+                              struct err *e);
+/* Makes the channel of an adopted machine, and waits until the guest answers. */
+MUST_CHECK int bring_attach(struct resident *res, struct machine *machine_take, uint64_t deadline_ns, struct err *e);
+/* Opens the sandbox's disk. */
+MUST_CHECK int bring_open_disk(struct resident *res, struct err *e);
+/* Ends the machine, if any, closes the disk and gives back what was used. */
+void bring_down(struct resident *res);

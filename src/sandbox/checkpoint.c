@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/checkpoint.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/sock.h"
+#include "machine/memory-copy.h"
+#include "sandbox/disk.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define COPY_DEADLINE_MS 120000
+#define PAUSE_DEADLINE_MS 30000
+/* Rounds beside the running machine: a second one catches what the first one's length let change. */
+#define ROUNDS_WHILE_RUNNING 2
+#define FEW_PAGES 512
+
+struct saving {
+    const struct checkpoint_job *job;
+    int dir_fd;     /* owned */
+    int memory_fd;  /* owned */
+    int device_fd;  /* owned */
+    int control_fd; /* owned: to the copying process */
+    struct memory_copy_stats stats;
+};
+
+static void saving_done(struct saving *s)
+{
+    fd_close(s->control_fd);
+    fd_close(s->memory_fd);
+    fd_close(s->device_fd);
+    fd_close(s->dir_fd);
+}
+
+int memory_link(const struct node *node, int memory_fd, const char *machine_id)
+{
+    char name[40];
+
+    /* linkat(AT_EMPTY_PATH) wants a capability; the way over /proc does not. */
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", memory_fd);
+    return linkat(AT_FDCWD, name, node->memory_fd, machine_id, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
+
+void memory_unlink(const struct node *node, const char *machine_id)
+{
+    if (unlinkat(node->memory_fd, machine_id, 0) < 0 && errno != ENOENT) {
+        log_warn(NULL, "cannot remove memory/%s, ignoring: %m", machine_id);
+    }
+}
+
+static int open_dir(const struct node *node, const char *sandbox_id, uint32_t n, bool make)
+{
+    cleanup_close int outer = FD_NONE;
+    char name[16];
+
+    snprintf(name, sizeof(name), "%u", n);
+    outer = make ? fs_mkdir_open(node->checkpoints_fd, sandbox_id, 0700)
+                 : fs_open_beneath(node->checkpoints_fd, sandbox_id, O_RDONLY | O_DIRECTORY, 0);
+    if (outer < 0) {
+        return outer;
+    }
+    return make ? fs_mkdir_open(outer, name, 0700) : fs_open_beneath(outer, name, O_RDONLY | O_DIRECTORY, 0);
+}
+
+static int make_files(struct saving *s, struct err *e)
+{
+    const struct checkpoint_job *job = s->job;
+    cleanup_close int from = fs_open_beneath(job->node->memory_fd, machine_record(job->machine)->id, O_RDONLY, 0);
+    int r;
+
+    if (from < 0) {
+        return err_wrap(e, from, "opening what the machine's memory began as");
+    }
+    s->dir_fd = open_dir(job->node, job->sandbox_id, job->n, /* make */ true);
+    if (s->dir_fd < 0) {
+        return err_wrap(e, s->dir_fd, "making a folder for the checkpoint");
+    }
+    s->memory_fd = fs_open_beneath(s->dir_fd, "memory", O_RDWR | O_CREAT | O_EXCL, 0600);
+    s->device_fd = s->memory_fd < 0 ? s->memory_fd
+                                    : fs_open_beneath(s->dir_fd, "device", O_WRONLY | O_CREAT | O_EXCL, 0600);
+    if (s->device_fd < 0) {
+        return err_wrap(e, s->device_fd, "making the checkpoint's files");
+    }
+    r = disk_clone_into(from, s->memory_fd);
+    return r < 0 ? err_wrap(e, r, "cloning the memory file") : 0;
+}
+
+static int start_copier(struct saving *s, struct err *e)
+{
+    int pair[2];
+    int r;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        return err_wrap(e, -errno, "making a socket pair");
+    }
+    s->control_fd = pair[0];
+    r = priv_machine_copy(s->job->node->host.priv,
+                          &(struct priv_copy_request){.id = machine_record(s->job->machine)->id,
+                                                      .memory_mib = (uint32_t)(s->job->ram_bytes >> 20),
+                                                      .out_fd = s->memory_fd,
+                                                      .control_fd = pair[1]},
+                          e);
+    close(pair[1]);
+    return r;
+}
+
+static int copy_round(struct saving *s, struct err *e)
+{
+    uint64_t deadline_ns = deadline_in_ms(COPY_DEADLINE_MS);
+    struct memory_copy_answer answer;
+    ssize_t n;
+    int r = sock_send_all(s->control_fd, "r", 1, deadline_ns);
+
+    if (r < 0) {
+        return err_wrap(e, r, "asking for a copy of the memory");
+    }
+    n = sock_recv(s->control_fd, &answer, sizeof(answer), deadline_ns);
+    if (n != (ssize_t)sizeof(answer)) {
+        return err_set(e, n < 0 ? (int)n : -EPIPE, NULL, "the copying process has ended");
+    }
+    if (answer.code < 0) {
+        return err_wrap(e, answer.code, "copying the memory");
+    }
+    s->stats = answer.stats;
+    return 0;
+}
+
+static int copy_while_running(struct saving *s, struct err *e)
+{
+    int r = 0;
+
+    for (int i = 0; i < ROUNDS_WHILE_RUNNING && r == 0; i++) {
+        r = copy_round(s, e);
+        if (r == 0 && s->stats.written_pages < FEW_PAGES) {
+            break;
+        }
+    }
+    return r;
+}
+
+static int save_in_pause(struct saving *s, uint64_t deadline_ns, struct err *e)
+{
+    int r = copy_round(s, e);
+
+    if (r == 0) {
+        r = machine_save_state(s->job->machine, s->device_fd, deadline_ns, e);
+    }
+    if (r == 0 && s->job->in_pause) {
+        r = s->job->in_pause(s->job->arg, e);
+    }
+    return r;
+}
+
+static int pause_and_save(struct saving *s, uint64_t *ret_pause_ns, struct err *e)
+{
+    uint64_t deadline_ns = deadline_in_ms(PAUSE_DEADLINE_MS);
+    uint64_t begun_ns = clock_now_ns();
+    struct err resume_error = {0};
+    int r = machine_pause(s->job->machine, deadline_ns, e);
+
+    if (r < 0) {
+        return r;
+    }
+    r = save_in_pause(s, deadline_ns, e);
+    if (r == 0 && s->job->stay_paused) {
+        *ret_pause_ns = 0;
+        return 0;
+    }
+    if (machine_resume(s->job->machine, deadline_in_ms(PAUSE_DEADLINE_MS), &resume_error) < 0 && r == 0) {
+        r = err_wrap(e, resume_error.code, "letting the machine go on: %s", resume_error.msg);
+    }
+    *ret_pause_ns = clock_now_ns() - begun_ns;
+    return r;
+}
+
+/* Read by the VMM's user from now on, written by nobody. */
+static int seal_files(const struct saving *s, struct err *e)
+{
+    if (fchmod(s->memory_fd, 0444) < 0 || fchmod(s->device_fd, 0444) < 0 || fsync(s->memory_fd) < 0 ||
+        fsync(s->device_fd) < 0 || fsync(s->dir_fd) < 0) {
+        return err_wrap(e, -errno, "storing the checkpoint");
+    }
+    return 0;
+}
+
+int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *ret, struct err *e)
+{
+    CLEANUP(saving_done) struct saving s = {
+        .job = job, .dir_fd = FD_NONE, .memory_fd = FD_NONE, .device_fd = FD_NONE, .control_fd = FD_NONE};
+    uint64_t pause_ns = 0;
+    int r = make_files(&s, e);
+
+    if (r == 0) {
+        r = start_copier(&s, e);
+    }
+    if (r == 0) {
+        r = copy_while_running(&s, e);
+    }
+    if (r == 0) {
+        r = pause_and_save(&s, &pause_ns, e);
+    }
+    if (r == 0) {
+        r = seal_files(&s, e);
+    }
+    if (r < 0) {
+        IGNORE_RESULT(checkpoint_remove(job->node, job->sandbox_id, job->n)); /* swept later if it stays */
+        return r;
+    }
+    *ret = (struct checkpoint_stats){.private_bytes = s.stats.private_pages * 4096, .pause_ns = pause_ns};
+    return 0;
+}
+
+int checkpoint_open(const struct node *node, const char *sandbox_id, uint32_t n, int *ret_memory_fd,
+                    int *ret_device_fd, struct err *e)
+{
+    cleanup_close int dir_fd = open_dir(node, sandbox_id, n, /* make */ false);
+    cleanup_close int memory_fd = dir_fd < 0 ? dir_fd : fs_open_beneath(dir_fd, "memory", O_RDONLY, 0);
+    int device_fd = memory_fd < 0 ? memory_fd : fs_open_beneath(dir_fd, "device", O_RDONLY, 0);
+
+    if (device_fd < 0) {
+        return err_wrap(e, device_fd, "opening checkpoint %u", n);
+    }
+    *ret_memory_fd = TAKE_FD(memory_fd);
+    *ret_device_fd = device_fd;
+    return 0;
+}
+
+int checkpoint_remove(const struct node *node, const char *sandbox_id, uint32_t n)
+{
+    cleanup_close int outer = fs_open_beneath(node->checkpoints_fd, sandbox_id, O_RDONLY | O_DIRECTORY, 0);
+    char name[16];
+    int r;
+
+    if (outer < 0) {
+        return outer == -ENOENT ? 0 : outer;
+    }
+    snprintf(name, sizeof(name), "%u", n);
+    r = fs_remove_tree(outer, name);
+    if (r == 0 && unlinkat(node->checkpoints_fd, sandbox_id, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY &&
+        errno != ENOENT && errno != EEXIST) {
+        r = -errno;
+    }
+    return r;
+}
+
+int checkpoint_exclusive_bytes(const struct node *node, const char *sandbox_id, uint32_t n, uint64_t *ret)
+{
+    cleanup_close int dir_fd = open_dir(node, sandbox_id, n, /* make */ false);
+    cleanup_close int memory_fd = dir_fd < 0 ? dir_fd : fs_open_beneath(dir_fd, "memory", O_RDONLY, 0);
+
+    return memory_fd < 0 ? memory_fd : disk_exclusive_bytes(memory_fd, ret);
+}

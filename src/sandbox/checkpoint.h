@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory half of a full snapshot: checkpoints/ID/N/{memory,device}. See snapshot.h.
+ */
+#pragma once
+
+#include "sandbox/node.h"
+
+struct checkpoint_stats {
+    uint64_t private_bytes;
+    uint64_t pause_ns;
+};
+
+/*
+ * Saves memory and device state of the running or paused machine while in_pause (the disk's part) is called
+ * inside the pause. The machine runs on afterwards if it ran before, also after a failure, which leaves nothing.
+ */
+struct checkpoint_job {
+    struct node *node;
+    struct machine *machine;
+    const char *sandbox_id;
+    uint32_t n;
+    uint64_t ram_bytes;
+    bool stay_paused; /* it is paused already, or shall be afterwards */
+    int (*in_pause)(void *arg, struct err *e);
+    void *arg;
+};
+MUST_CHECK int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *ret, struct err *e);
+/* Opens both for a restore; each is the caller's to close. */
+MUST_CHECK int checkpoint_open(const struct node *node, const char *sandbox_id, uint32_t n, int *ret_memory_fd,
+                               int *ret_device_fd, struct err *e);
+MUST_CHECK int checkpoint_remove(const struct node *node, const char *sandbox_id, uint32_t n);
+MUST_CHECK int checkpoint_exclusive_bytes(const struct node *node, const char *sandbox_id, uint32_t n, uint64_t *ret);
+
+/*
+ * What a machine's memory file is stays reachable under memory/MACHINE-ID (a hard link), since a later full
+ * snapshot begins as its reflink; it goes with the machine.
+ */
+MUST_CHECK int memory_link(const struct node *node, int memory_fd, const char *machine_id);
+void memory_unlink(const struct node *node, const char *machine_id);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/pause.h"
+
+#include "base/clock.h"
+#include "sandbox/bring.h"
+#include "sandbox/history.h"
+
+#define DEADLINE_MS 30000
+
+static void hold(struct resident *res, bool held)
+{
+    if (res->channel) {
+        channel_hold(res->channel, held);
+    }
+}
+
+static int stand_still(struct resident *res, const struct pause_wish *wish, struct err *e)
+{
+    struct snapshot *snap = NULL;
+    int r;
+
+    hold(res, true);
+    if (wish->durable) {
+        r = snapshot_take(res, &(struct snapshot_wish){.kind = SNAPSHOT_FULL, .made_by = "pause"}, &snap, e);
+    } else {
+        r = machine_pause(res->machine, deadline_in_ms(DEADLINE_MS), e);
+    }
+    if (r < 0) {
+        hold(res, false);
+    }
+    return r;
+}
+
+static int pause_steps(struct resident *res, const struct pause_wish *wish, struct err *e)
+{
+    int r = resident_set_state(res, SANDBOX_STATE_PAUSING, NULL, RECORD_SURVIVES_PROCESS, e);
+
+    if (r < 0) {
+        return r;
+    }
+    r = stand_still(res, wish, e);
+    if (r < 0) {
+        IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS,
+                                         NULL)); /* the first error counts */
+        return r;
+    }
+    res->record.wake_on_request = wish->wake_on_request;
+    history_add(res, "paused", "%s", wish->wake_on_request ? "idle; the next request wakes it" : "by request");
+    return resident_set_state(res, SANDBOX_STATE_PAUSED, NULL, RECORD_SURVIVES_PROCESS, e);
+}
+
+int pause_sandbox(struct resident *res, const struct pause_wish *wish, struct err *e)
+{
+    int r;
+
+    pthread_mutex_lock(&res->op);
+    switch (res->gone ? SANDBOX_STATE_DELETED : resident_state(res)) {
+    case SANDBOX_STATE_PAUSED:
+        r = 0;
+        break;
+    case SANDBOX_STATE_RUNNING:
+        r = pause_steps(res, wish, e);
+        break;
+    default:
+        r = err_set(e, -ESTALE, "conflict", "a sandbox that is %s cannot be paused",
+                    sandbox_state_name(resident_state(res)));
+        break;
+    }
+    pthread_mutex_unlock(&res->op);
+    return r;
+}
+
+static int go_on(struct resident *res, struct err *e)
+{
+    uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
+    int r = machine_resume(res->machine, deadline_ns, e);
+
+    hold(res, false);
+    return r < 0 ? r : bring_identity(res, &(struct bring_identity){false}, deadline_ns, e);
+}
+
+static int resume_steps(struct resident *res, struct err *e)
+{
+    int r = resident_set_state(res, SANDBOX_STATE_RESUMING, NULL, RECORD_SURVIVES_PROCESS, e);
+
+    if (r < 0) {
+        return r;
+    }
+    r = go_on(res, e);
+    if (r < 0) {
+        hold(res, true);
+        IGNORE_RESULT(machine_pause(res->machine, deadline_in_ms(DEADLINE_MS), NULL)); /* back to where it was */
+        IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_PAUSED, NULL, RECORD_SURVIVES_PROCESS, NULL));
+        return r;
+    }
+    history_add(res, "resumed", "goes on where it was");
+    return resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);
+}
+
+int resume_sandbox(struct resident *res, struct err *e)
+{
+    int r;
+
+    pthread_mutex_lock(&res->op);
+    switch (res->gone ? SANDBOX_STATE_DELETED : resident_state(res)) {
+    case SANDBOX_STATE_RUNNING:
+        r = 0;
+        break;
+    case SANDBOX_STATE_PAUSED:
+        r = resume_steps(res, e);
+        break;
+    default:
+        r = err_set(e, -ESTALE, "conflict", "a sandbox that is %s cannot be resumed",
+                    sandbox_state_name(resident_state(res)));
+        break;
+    }
+    pthread_mutex_unlock(&res->op);
+    return r;
+}

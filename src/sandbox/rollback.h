@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Going back in place: the same sandbox, at an earlier moment.
+ *
+ *     1. the present stands still and is snapshotted (made_by "rollback"), so that one can return to it
+ *     2. the past's disk becomes a new subvolume, writable, with the next number
+ *     3. a machine comes up on it: from the snapshot's memory, or fresh over its disk
+ *     4. one write of the record makes it the sandbox's disk and machine
+ *     5. the old machine and the old subvolume go
+ *
+ * A failure or a crash before 4 leaves the present as it was, after 4 the past is in place; what is left over is
+ * removed at once or by recover.c.
+ */
+#pragma once
+
+#include "sandbox/resident.h"
+
+struct rollback_result {
+    struct snapshot *before; /* the present as it was; NULL: it was not asked for */
+    bool cold;               /* the memory could not be used: a fresh machine over the disk */
+};
+
+MUST_CHECK int rollback_to(struct resident *res, const char *snapshot_id, struct rollback_result *ret, struct err *e);
+/*
+ * With the op lock held, for a sandbox without machine (it ended by itself): comes back from its newest full snapshot,
+ * or from its disk when there is none. The disk as it was found stays as a snapshot.
+ */
+MUST_CHECK int rollback_recover(struct resident *res, struct err *e);
