@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/mount.h"
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 
@@ -14,9 +15,12 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SANDBOX "/sandbox"
+#define SIZE_WAIT_MS 10000
+#define SIZE_LOOK_NS 500000
 /* From fs/ext4/ext4.h; the kernel does not export it. */
 #define SPACE_EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
 
@@ -28,6 +32,26 @@ int mount_flush_device(const char *device, struct err *e)
         return err_wrap(e, fd, "opening the disk");
     }
     return ioctl(fd, BLKFLSBUF, 0) < 0 ? err_wrap(e, -errno, "dropping the disk's buffers") : 0;
+}
+
+int mount_wait_for_size(const char *device, uint64_t bytes, struct err *e)
+{
+    const struct timespec look_again = {.tv_nsec = SIZE_LOOK_NS};
+    cleanup_close int fd = fs_open(device, O_RDONLY, 0);
+    uint64_t deadline_ns = deadline_in_ms(SIZE_WAIT_MS);
+    uint64_t now = 0;
+
+    if (fd < 0) {
+        return err_wrap(e, fd, "opening the disk");
+    }
+    while (ioctl(fd, BLKGETSIZE64, &now) == 0 && now < bytes) {
+        if (deadline_passed(deadline_ns)) {
+            return err_set(e, -ETIMEDOUT, "disk_too_small", "the disk has %llu bytes and should have %llu",
+                           (unsigned long long)now, (unsigned long long)bytes);
+        }
+        nanosleep(&look_again, NULL); /* no event tells a process of it */
+    }
+    return 0;
 }
 
 bool mount_device_free(const char *device)

@@ -25,6 +25,11 @@ struct mount_spec {
 
 /* Drops what the kernel remembers of the device: the host has just put another content beneath it. */
 MUST_CHECK int mount_flush_device(const char *device, struct err *e);
+/*
+ * Waits until the device has at least this size: the host has enlarged it, and the news reaches the driver by
+ * interrupt. In a helper child. -ETIMEDOUT.
+ */
+MUST_CHECK int mount_wait_for_size(const char *device, uint64_t bytes, struct err *e);
 /* True when nothing holds the device any more (it can be opened exclusively). */
 bool mount_device_free(const char *device);
 /* In a helper child: leaves it in the new namespace, inside the sandbox's root. */

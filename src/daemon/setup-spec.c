@@ -11,6 +11,7 @@ static const struct json_field identity_fields[] = {
     {"epoch_ns", JSON_FIELD_INT, 0},
     {"entropy_base64", JSON_FIELD_STRING, 0},
     {"machine_id", JSON_FIELD_STRING, 0},
+    {"env", JSON_FIELD_STRING_MAP, 0},
 };
 static const struct json_field setup_fields[] = {
     {"hostname", JSON_FIELD_STRING, 0},
@@ -26,6 +27,7 @@ static const struct json_field setup_fields[] = {
 static const struct json_field disk_fields[] = {
     {"device", JSON_FIELD_STRING, JSON_REQUIRED},
     {"fstype", JSON_FIELD_STRING, JSON_REQUIRED},
+    {"size_bytes", JSON_FIELD_INT, 0},
 };
 static const struct json_field limit_fields[] = {
     {"max_processes", JSON_FIELD_INT, 0},
@@ -117,6 +119,10 @@ static int take_disk(json_t *disk, struct setup_spec *s, struct err *e)
     if (r < 0) {
         return r;
     }
+    r = json_get_bounded(disk, "size_bytes", (struct json_bounds){0, INT64_MAX, 0}, &s->disk_bytes, e);
+    if (r < 0) {
+        return r;
+    }
     r = take_string(json_get_string(disk, "device", ""), "device", "/" LOWER DIGITS, s->device,
                     sizeof(s->device), e);
     if (r == 0 && !str_starts(s->device, "/dev/vd")) {
@@ -151,6 +157,9 @@ int identity_spec_parse(json_t *body, struct setup_spec *ret, struct err *e)
 
     if (r == 0) {
         r = take_identity(body, &s, e);
+    }
+    if (r == 0) {
+        r = take_env(json_object_get(body, "env"), &s, e);
     }
     if (r == 0) {
         *ret = s;

@@ -24,12 +24,13 @@ struct setup_spec {
     char default_user[64];                 /* "": root */
     char device[32];                       /* "/dev/vda"; "" when there is no disk */
     char fstype[16];
+    int64_t disk_bytes;                    /* the device has at least this size, or soon will; 0: any */
     bool rehearse;
     int64_t max_processes;                 /* 0: not said */
 };
 
 /* -EINVAL naming the field. Unknown fields are refused. */
 MUST_CHECK int setup_spec_parse(json_t *body, struct setup_spec *ret, struct err *e);
-/* The part that POST /identity may say: hostname, epoch_ns, entropy_base64, machine_id. */
+/* The part that POST /identity may say: hostname, epoch_ns, entropy_base64, machine_id, env. */
 MUST_CHECK int identity_spec_parse(json_t *body, struct setup_spec *ret, struct err *e);
 void setup_spec_done(struct setup_spec *s);

@@ -79,6 +79,9 @@ static int mount_child(void *arg, struct err *e)
     };
     int r = mount_flush_device(spec.device, e);
 
+    if (r == 0) {
+        r = mount_wait_for_size(spec.device, (uint64_t)st->spec.disk_bytes, e);
+    }
     return r < 0 ? r : mount_sandbox(&spec, e);
 }
 
@@ -282,6 +285,9 @@ void setup_identity_post(struct request *req)
     if (r < 0 || st->daemon->test || !workload_ready(st->daemon->workload)) {
         state_finish(st, r < 0 ? &e : NULL, /* json */ NULL);
         return;
+    }
+    if (spec.env) {
+        workload_set_env(st->daemon->workload, TAKE_PTR(spec.env));
     }
     memcpy(st->spec.hostname, spec.hostname, sizeof(spec.hostname));
     memcpy(st->spec.machine_id, spec.machine_id, sizeof(spec.machine_id));

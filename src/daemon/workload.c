@@ -62,10 +62,15 @@ void workload_leave_ready(struct workload *w)
     w->ready = false;
 }
 
-void workload_configure(struct workload *w, char **env_take, const char *default_user)
+void workload_set_env(struct workload *w, char **env_take)
 {
     workload_env_free(w->env);
     w->env = env_take;
+}
+
+void workload_configure(struct workload *w, char **env_take, const char *default_user)
+{
+    workload_set_env(w, env_take);
     if (str_copy(w->default_user, sizeof(w->default_user), default_user) < 0) {
         w->default_user[0] = '\0'; /* set-up has checked its length */
     }

@@ -92,6 +92,8 @@ void workload_enter_ready(struct workload *w, struct workload_place place_take);
 /* Not ready any more. With the last process and descriptor gone the kernel unmounts everything. */
 void workload_leave_ready(struct workload *w);
 /* env: "K=V" strings ended by NULL, taken over, may be NULL; default_user: "" for root. */
+/* As in configure, for the env alone. */
+void workload_set_env(struct workload *w, char **env_take);
 void workload_configure(struct workload *w, char **env_take, const char *default_user);
 /* FD_NONE where there is none. Borrowed. */
 int workload_cgroup_ns(const struct workload *w);
