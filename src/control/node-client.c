@@ -137,8 +137,7 @@ int node_list_from_json(json_t *json, struct node_list *ret, struct err *e)
 /* Transport failures get words of ours: a missing socket must not look like a missing sandbox. */
 static int transport_error(int r, struct node_call *call, struct err *e)
 {
-    char why[sizeof(e->msg)];
-
+    snprintf(call->why, sizeof(call->why), "%.199s", e->msg);
     call->unreached = r == -ECONNREFUSED || r == -ENOENT;
     if (r == -ECANCELED) {
         return err_set(e, r, "canceled", "the request was given up");
@@ -146,8 +145,7 @@ static int transport_error(int r, struct node_call *call, struct err *e)
     if (r == -ETIMEDOUT) {
         return err_set(e, r, "node_timeout", "the node did not answer in time: try again");
     }
-    snprintf(why, sizeof(why), "%s", e->msg);
-    return err_set(e, -EHOSTDOWN, "node_unavailable", "the node cannot be reached, try again (%s)", why);
+    return err_set(e, -EHOSTDOWN, "node_unavailable", "the node cannot be reached: try again");
 }
 
 static int exchange(struct node_client *node, const struct http_json_opts *what, struct node_call *call,

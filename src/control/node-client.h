@@ -50,6 +50,7 @@ struct node_call {
     uint64_t deadline_ns;
     const struct pollfd *watch; /* borrowed for the call; may be NULL */
     bool unreached;             /* out: it failed, and the node cannot have heard of it */
+    char why[200];              /* out: what broke, for our log: it names paths that are no client's business */
 };
 
 MUST_CHECK int node_client_create(struct node_client *node, const json_t *spec, struct node_call *call,

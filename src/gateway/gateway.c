@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The object, the way of every request before and after its handler, and the route table. */
+#include "gateway/gateway.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+
+static int authenticate(struct http_request *req, const struct http_route *route, struct err *e);
+
+#define SB "/v1/sandboxes/{id}"
+#define CMD SB "/commands/{cid}"
+
+static const struct http_route routes[] = {
+    {"GET", "/v1/health", health_handler, ROUTE_PUBLIC},
+    {"GET", "/v1/openapi.json", openapi_handler, ROUTE_PUBLIC},
+    {"GET", "/metrics", metrics_handler, ROUTE_LOCAL | ROUTE_ORGANISATION},
+
+    {"POST", "/v1/sandboxes", sandbox_create_handler, 0},
+    {"GET", "/v1/sandboxes", sandbox_list_handler, 0},
+    {"GET", SB, sandbox_get_handler, 0},
+    {"PATCH", SB, sandbox_patch_handler, 0},
+    {"DELETE", SB, sandbox_delete_handler, 0},
+    {"POST", SB "/stop", sandbox_stop_handler, 0},
+    {"POST", SB "/start", sandbox_start_handler, 0},
+    {"POST", SB "/run", run_handler, ROUTE_STREAM},
+    {"GET", SB "/logs", node_logs_handler, ROUTE_STREAM},
+    {"GET", SB "/metrics", guest_forward_handler, 0},
+
+    {"POST", SB "/commands", guest_start_handler, ROUTE_STREAM},
+    {"GET", SB "/commands", guest_forward_handler, 0},
+    {"GET", CMD, guest_command_handler, ROUTE_STREAM},
+    {"DELETE", CMD, guest_command_handler, 0},
+    {"GET", CMD "/output", guest_output_handler, ROUTE_STREAM},
+    {"POST", CMD "/stdin", guest_command_handler, ROUTE_STREAM},
+    {"POST", CMD "/signal", guest_command_handler, 0},
+    {"POST", CMD "/resize", guest_command_handler, 0},
+    {"GET", CMD "/terminal", terminal_handler, ROUTE_STREAM},
+
+    {"GET", SB "/files", guest_forward_handler, ROUTE_STREAM},
+    {"PUT", SB "/files", guest_forward_handler, ROUTE_STREAM},
+    {"GET", SB "/files/stat", guest_forward_handler, 0},
+    {"GET", SB "/files/list", guest_forward_handler, 0},
+    {"GET", SB "/files/watch", guest_forward_handler, ROUTE_STREAM},
+    {"POST", SB "/files/mkdir", guest_forward_handler, 0},
+    {"POST", SB "/files/move", guest_forward_handler, 0},
+    {"POST", SB "/files/remove", guest_forward_handler, 0},
+    {"POST", SB "/files/chmod", guest_forward_handler, 0},
+    {"POST", SB "/files/chown", guest_forward_handler, 0},
+    {"POST", SB "/files/symlink", guest_forward_handler, 0},
+
+    {"GET", "/v1/templates", template_list_handler, 0},
+    {"GET", "/v1/node", node_get_handler, ROUTE_ORGANISATION},
+    {"POST", "/v1/keys", key_create_handler, ROUTE_ORGANISATION},
+    {"GET", "/v1/keys", key_list_handler, 0},
+    {"DELETE", "/v1/keys/{id}", key_delete_handler, ROUTE_ORGANISATION},
+    {"GET", "/v1/projects", project_list_handler, 0},
+    {"POST", "/v1/projects", project_create_handler, ROUTE_ORGANISATION},
+    {"GET", "/v1/projects/{id}", project_get_handler, 0},
+    {"PATCH", "/v1/projects/{id}", project_patch_handler, ROUTE_ORGANISATION},
+    {"GET", "/v1/audit", audit_list_handler, 0},
+
+    {"GET", "/", console_handler, ROUTE_PUBLIC | ROUTE_UNDOCUMENTED},
+    {"GET", "/console{rest...}", console_handler, ROUTE_PUBLIC | ROUTE_UNDOCUMENTED},
+};
+
+const struct http_router gateway_router = {routes, ARRAY_SIZE(routes), authenticate};
+
+int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct err *e)
+{
+    CLEANUP(gateway_freep) struct gateway *g = xnew(struct gateway);
+
+    ASSERT(opts && opts->db && opts->node && opts->control && ret);
+
+    g->console_fd = FD_NONE;
+    g->db = opts->db;
+    g->node = opts->node;
+    g->control = opts->control;
+    g->auth = auth_new(g->db);
+    g->metrics = metrics_new(&gateway_router);
+    if (opts->console_dir) {
+        g->console_fd = fs_open(opts->console_dir, O_RDONLY | O_DIRECTORY, 0);
+        if (g->console_fd < 0) {
+            return err_wrap(e, g->console_fd, "opening the console's folder '%s'", opts->console_dir);
+        }
+    }
+    *ret = TAKE_PTR(g);
+    return 0;
+}
+
+void gateway_free(struct gateway *g)
+{
+    if (g) {
+        auth_free(g->auth);
+        metrics_free(g->metrics);
+        g->console_fd = fd_close(g->console_fd);
+        free(g);
+    }
+}
+
+struct request *request_of(const struct http_request *req)
+{
+    struct request *rq = http_request_user(req);
+
+    ASSERT(rq);
+    return rq;
+}
+
+const struct control_actor *actor_of(const struct http_request *req)
+{
+    return &request_of(req)->caller.actor;
+}
+
+static void request_free(void *p)
+{
+    struct request *rq = p;
+
+    if (rq->entered) {
+        auth_leave(rq->gateway->auth, rq->caller.actor.project);
+    }
+    free(rq);
+}
+
+/* A client's own id is kept when it is harmless to print. */
+static bool request_id_fine(const char *id)
+{
+    size_t len = id ? strlen(id) : 0;
+
+    for (size_t i = 0; i < len; i++) {
+        if (!isalnum((unsigned char)id[i]) && !strchr("-_.", id[i])) {
+            return false;
+        }
+    }
+    return len >= 1 && len <= 64;
+}
+
+int gateway_handle(struct http_request *req, struct err *e)
+{
+    struct request *rq = xnew(struct request);
+    const char *given = http_request_header(req, "X-Request-Id");
+
+    rq->gateway = gateway_of(req);
+    if (request_id_fine(given)) {
+        snprintf(rq->id, sizeof(rq->id), "%s", given);
+    } else {
+        id_new(ID_REQUEST, rq->id);
+    }
+    http_request_set_user(req, rq, request_free);
+    http_reply_header(req, "X-Request-Id", rq->id);
+    http_reply_header(req, "Cache-Control", "no-store");
+    http_reply_header(req, "X-Content-Type-Options", "nosniff");
+    return http_router_handle(&gateway_router, req, e);
+}
+
+static bool is_local(const struct http_request *req)
+{
+    const char *peer = http_request_peer_name(req);
+
+    return str_starts(peer, "127.") || str_starts(peer, "[::1]");
+}
+
+static int authenticate(struct http_request *req, const struct http_route *route, struct err *e)
+{
+    struct request *rq = request_of(req);
+    int r;
+
+    if (route->flags & ROUTE_STREAM) {
+        http_request_io_timeout(req, 0);
+    }
+    if ((route->flags & ROUTE_PUBLIC) || ((route->flags & ROUTE_LOCAL) && is_local(req))) {
+        return 0;
+    }
+    r = auth_request(rq->gateway->auth, req, &rq->caller, e);
+    if (r < 0) {
+        if (r == -EKEYREJECTED) {
+            http_reply_header(req, "WWW-Authenticate", "Bearer realm=\"space\"");
+        }
+        return r;
+    }
+    if ((route->flags & ROUTE_ORGANISATION) && rq->caller.scope != KEY_SCOPE_ORGANISATION) {
+        return err_set(e, -EPERM, "organisation_key_needed",
+                       "this needs a key with the scope 'organisation'; this key's scope is 'project'");
+    }
+    r = auth_enter(rq->gateway->auth, rq->caller.actor.project, e);
+    rq->entered = r == 0;
+    return r;
+}
+
+void gateway_done(void *ctx, struct http_request *req, const struct http_done *done)
+{
+    struct gateway *g = ctx;
+    const struct request *rq = http_request_user(req);
+    struct log_ctx log = {.request = rq ? rq->id : NULL};
+
+    metrics_count(g->metrics, http_request_route(req), done);
+    /* The path only: queries hold file names and metadata. */
+    log_info(&log, "access method=%s path=%.200s status=%d error=%d ms=%.1f in=%llu out=%llu key=%s peer=%s",
+             done->method, done->path, done->status, -done->error, (double)done->duration_ns / (double)NS_PER_MS,
+             (unsigned long long)done->bytes_in, (unsigned long long)done->bytes_out,
+             rq && rq->caller.actor.key[0] ? rq->caller.actor.key : "-", http_request_peer_name(req));
+}
+
+int reply_text(struct http_request *req, int status, const struct buf *text, struct err *e)
+{
+    return http_reply_bytes(req, status, "application/json", buf_str(text), text->len, e);
+}
+
+int require_running(struct http_request *req, char ret_id[static ID_SIZE], struct err *e)
+{
+    cleanup_sandbox struct sandbox sb = {0};
+    int r;
+
+    r = control_get(gateway_of(req)->control, actor_of(req), http_request_param(req, "id"), &sb, e);
+    if (r < 0) {
+        return r;
+    }
+    if (sandbox_shown_state(&sb) != SANDBOX_STATE_RUNNING) {
+        return err_set(e, -ESTALE, "sandbox_not_running", "the sandbox is %s, not running%s%s",
+                       sandbox_state_name(sandbox_shown_state(&sb)), sb.reason[0] ? ": " : "", sb.reason);
+    }
+    snprintf(ret_id, ID_SIZE, "%s", sb.id);
+    return 0;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The API gateway: the one way in. It authenticates, authorises, turns requests into desired state
+ * (control/), and passes streams through to the node. It holds no state of its own but caches.
+ *
+ * Life of a request: the server calls gateway_handle(); it gets a request id and goes to the route table;
+ * before the handler runs, the route's flags say whether a key is needed and of which scope; the
+ * handler does its work on its own thread and replies.
+ *
+ * Tenancy. Everything with an id is looked up together with the caller's project. Not there and not
+ * yours give the same bytes. Whatever could tell the difference (validation of bodies, states) comes
+ * after the look-up or does not depend on it.
+ *
+ * What comes from the node about a sandbox's inside was written by a guest that may be hostile: only
+ * chosen header fields pass, with fields that keep a browser from interpreting the body.
+ */
+#pragma once
+
+#include "control/control.h"
+#include "gateway/auth.h"
+#include "gateway/metrics.h"
+#include "http/route.h"
+#include "http/server.h"
+
+#define GATEWAY_BODY_MAX (1u << 20) /* JSON bodies; files and stdin are streamed without limit */
+/* A page of the largest list: 1000 sandboxes with metadata as large as allowed. */
+#define GATEWAY_ANSWER_MAX (64u << 20)
+#define GATEWAY_NODE_MS 30000 /* short questions to the node */
+
+struct gateway_opts {
+    struct db *db;                 /* borrowed: lives longer */
+    struct node_client *node;      /* borrowed: lives longer */
+    struct control *control;       /* borrowed: lives longer */
+    const char *console_dir;       /* borrowed: lives longer; NULL: no console */
+};
+
+struct gateway {
+    struct db *db;
+    struct node_client *node;
+    struct control *control;
+    struct auth *auth;       /* owned */
+    struct metrics *metrics; /* owned */
+    int console_fd;          /* owned; FD_NONE: no console */
+};
+
+MUST_CHECK int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct err *e);
+void gateway_free(struct gateway *g);
+DEFINE_CLEANUP(struct gateway *, gateway_free);
+
+/* For http_server_opts: handler with ctx = the gateway, and done. */
+int gateway_handle(struct http_request *req, struct err *e);
+void gateway_done(void *ctx, struct http_request *req, const struct http_done *done);
+
+/* --- the route table; open so that tests can compare it with the OpenAPI file --- */
+
+#define ROUTE_PUBLIC (1u << 0)       /* no key */
+#define ROUTE_LOCAL (1u << 1)        /* no key from a loopback address */
+#define ROUTE_ORGANISATION (1u << 2) /* only a key with the scope of the organisation */
+#define ROUTE_STREAM (1u << 3)       /* may stay silent for as long as it likes */
+#define ROUTE_UNDOCUMENTED (1u << 4) /* not part of the API: console */
+
+extern const struct http_router gateway_router;
+
+/* --- what handlers share --- */
+
+/* Kept with each request. */
+struct request {
+    struct gateway *gateway; /* borrowed */
+    char id[65];             /* X-Request-Id */
+    struct caller caller;
+    bool entered;            /* counted for the caller's project */
+};
+
+static inline struct gateway *gateway_of(const struct http_request *req)
+{
+    return http_request_ctx(req);
+}
+struct request *request_of(const struct http_request *req);
+const struct control_actor *actor_of(const struct http_request *req);
+/* JSON text as the reply. */
+MUST_CHECK int reply_text(struct http_request *req, int status, const struct buf *text, struct err *e);
+/* The caller's running sandbox of the path: -ENOENT as always, -ESTALE "sandbox_not_running". */
+MUST_CHECK int require_running(struct http_request *req, char ret_id[static ID_SIZE], struct err *e);
+
+/* handlers, by file */
+int sandbox_create_handler(struct http_request *req, struct err *e);
+int sandbox_list_handler(struct http_request *req, struct err *e);
+int sandbox_get_handler(struct http_request *req, struct err *e);
+int sandbox_delete_handler(struct http_request *req, struct err *e);
+int sandbox_patch_handler(struct http_request *req, struct err *e);
+int sandbox_stop_handler(struct http_request *req, struct err *e);
+int sandbox_start_handler(struct http_request *req, struct err *e);
+
+int guest_forward_handler(struct http_request *req, struct err *e);
+int guest_command_handler(struct http_request *req, struct err *e);
+int guest_start_handler(struct http_request *req, struct err *e);
+int guest_output_handler(struct http_request *req, struct err *e);
+int node_logs_handler(struct http_request *req, struct err *e);
+int run_handler(struct http_request *req, struct err *e);
+int terminal_handler(struct http_request *req, struct err *e);
+
+int key_create_handler(struct http_request *req, struct err *e);
+int key_list_handler(struct http_request *req, struct err *e);
+int key_delete_handler(struct http_request *req, struct err *e);
+int project_create_handler(struct http_request *req, struct err *e);
+int project_list_handler(struct http_request *req, struct err *e);
+int project_get_handler(struct http_request *req, struct err *e);
+int project_patch_handler(struct http_request *req, struct err *e);
+int audit_list_handler(struct http_request *req, struct err *e);
+
+int template_list_handler(struct http_request *req, struct err *e);
+int node_get_handler(struct http_request *req, struct err *e);
+int health_handler(struct http_request *req, struct err *e);
+int metrics_handler(struct http_request *req, struct err *e);
+int openapi_handler(struct http_request *req, struct err *e);
+int console_handler(struct http_request *req, struct err *e);

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * space-gateway. Isolation in stages, each taking away what the next ones do not need:
+ *
+ *   1 start      now possible: everything the caller may do. Nothing foreign has been read.
+ *   2 dropped    another user, no group, no capability, no way to gain any (no_new_privs).
+ *   3 opened     the database is open and held, the console's folder is open, the port is bound. Whoever
+ *                connects now waits.
+ *   4 confined   files outside the state folder cannot be opened any more (Landlock, where the kernel has
+ *                it); system calls that a gateway has no use for are refused (seccomp).
+ *   5 serving    now foreign bytes are read, for the first time.
+ */
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "gateway/bootstrap.h"
+#include "gateway/confine.h"
+#include "gateway/gateway.h"
+#include "gateway/options.h"
+
+#define EXIT_USAGE 2
+
+static struct http_server *server; /* for the signal handler only */
+
+static void on_stop(int signo)
+{
+    (void)signo;
+    http_server_stop(server);
+}
+
+static int report(const struct err *e)
+{
+    fprintf(stderr, "space-gateway: %s\n", e->msg);
+    return 1;
+}
+
+/* Root gives up being root: to the named user, or in a one-shot to whom the state folder belongs. */
+static int drop_to(const char *name, uid_t uid, gid_t gid, struct err *e)
+{
+    if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0) {
+        return err_wrap(e, -errno, "becoming user '%s'", name);
+    }
+    return 0;
+}
+
+static int drop_privileges(const struct options *opts, struct err *e)
+{
+    const struct passwd *pw;
+    struct stat st;
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
+        return err_wrap(e, -errno, "giving up new privileges");
+    }
+    if (opts->user && geteuid() == 0) {
+        pw = getpwnam(opts->user);
+        if (!pw) {
+            return err_set(e, -EINVAL, "usage", "there is no user '%s': make it, or give another --user",
+                           opts->user);
+        }
+        if (pw->pw_uid == 0) {
+            return err_set(e, -EINVAL, "usage", "'--user' must not be root");
+        }
+        return drop_to(opts->user, pw->pw_uid, pw->pw_gid, e);
+    }
+    if (geteuid() != 0) {
+        return 0;
+    }
+    if (opts->create_key && stat(opts->state_dir, &st) == 0 && st.st_uid != 0) {
+        return drop_to("the owner of the state folder", st.st_uid, st.st_gid, e);
+    }
+    return err_set(e, -EPERM, "usage",
+                   "the gateway does not run as root: give --user space-gateway%s",
+                   opts->create_key ? ", or a --state-dir that belongs to that user" : "");
+}
+
+/*
+ * Rows in a transient state belong to a process; ours takes over what a dead one left. Two at once would take
+ * each other for dead.
+ */
+static int hold_state_dir(const char *dir, int *ret_fd, struct err *e)
+{
+    cleanup_close int dir_fd = fs_open(dir, O_RDONLY | O_DIRECTORY, 0);
+    cleanup_close int fd = FD_NONE;
+
+    if (dir_fd < 0) {
+        return err_wrap(e, dir_fd, "opening the state folder '%s' (--state-dir)", dir);
+    }
+    fd = openat(dir_fd, "gateway.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return err_wrap(e, -errno, "opening 'gateway.lock' in '%s'", dir);
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        return err_set(e, -EBUSY, "state_dir_in_use",
+                       "another gateway runs on '%s': stop it, or give another --state-dir", dir);
+    }
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
+static int open_database(const struct options *opts, struct db **ret, struct err *e)
+{
+    cleanup_free char *url = xasprintf("sqlite:%s/space.db", opts->state_dir);
+    cleanup_json json_t *key = NULL;
+    CLEANUP(db_freep) struct db *db = NULL;
+    struct bootstrap what = {
+        .organisation = opts->organisation,
+        .project = opts->project,
+        .key_name = opts->create_key,
+        .scope = opts->scope,
+    };
+    cleanup_free char *text = NULL;
+    int r;
+
+    r = db_open(url, &db, e);
+    if (r == 0) {
+        r = bootstrap_run(db, &what, &key, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    if (key) {
+        text = json_text(key);
+        printf("%s\n", text);
+    }
+    *ret = TAKE_PTR(db);
+    return 0;
+}
+
+static int create_key(const struct options *opts)
+{
+    CLEANUP(db_freep) struct db *db = NULL;
+    struct err e = {0};
+
+    if (drop_privileges(opts, &e) < 0 || open_database(opts, &db, &e) < 0) {
+        return report(&e);
+    }
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+static void handle_signals(void)
+{
+    struct sigaction stop = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+    sigemptyset(&stop.sa_mask);
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+}
+
+/* A connection is a descriptor, and a proxied one is two or three. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        IGNORE_RESULT(setrlimit(RLIMIT_NOFILE, &limit)); /* then there are fewer connections */
+    }
+}
+
+/* What a serving gateway is made of, in the order in which it is taken apart backwards. */
+struct service {
+    int lock_fd;              /* owned */
+    struct db *db;            /* owned */
+    struct node_client *node; /* owned */
+    struct control *control;  /* owned */
+    struct gateway *gateway;  /* owned */
+    struct http_server *http; /* owned */
+};
+
+static void service_done(struct service *s)
+{
+    if (s->http) {
+        http_server_free(s->http);
+    }
+    gateway_free(s->gateway);
+    control_free(s->control);
+    node_client_free(s->node);
+    db_free(s->db);
+    s->lock_fd = fd_close(s->lock_fd);
+}
+
+static int open_service(const struct options *opts, struct service *s, struct err *e)
+{
+    cleanup_free char *node_url = opts->node ? xstrdup(opts->node)
+                                             : xasprintf("unix:%s/sandbox-manager.sock", opts->run_dir);
+    struct gateway_opts gateway_opts = {.console_dir = opts->console};
+    struct http_server_opts http_opts = {
+        .handler = gateway_handle,
+        .done = gateway_done,
+        .name = "space-gateway",
+        .max_threads = 1024, /* a stream takes one for as long as it lasts */
+        .max_body_bytes = GATEWAY_BODY_MAX,
+    };
+    int r;
+
+    r = hold_state_dir(opts->state_dir, &s->lock_fd, e);
+    if (r == 0) {
+        r = open_database(opts, &s->db, e);
+    }
+    if (r == 0) {
+        r = node_client_new("local", node_url, &s->node, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    s->control = control_new(&(struct control_opts){.db = s->db, .node = s->node});
+    gateway_opts.db = s->db;
+    gateway_opts.node = s->node;
+    gateway_opts.control = s->control;
+    r = gateway_new(&gateway_opts, &s->gateway, e);
+    if (r < 0) {
+        return r;
+    }
+    http_opts.ctx = s->gateway;
+    s->http = http_server_new(&http_opts);
+    r = http_server_listen_tcp(s->http, opts->listen, e);
+    if (r == -EADDRINUSE || r == -EACCES) {
+        return err_wrap(e, r, "choose another address with --listen");
+    }
+    if (r == 0) {
+        log_info(NULL, "listening on %s, node %s", opts->listen, node_url);
+    }
+    return r;
+}
+
+static int serve(const struct options *opts, struct err *e)
+{
+    CLEANUP(service_done) struct service s = {.lock_fd = FD_NONE};
+    int r;
+
+    r = drop_privileges(opts, e); /* stage 2 */
+    if (r == 0) {
+        r = open_service(opts, &s, e); /* stage 3 */
+    }
+    if (r == 0) {
+        r = confine(opts->state_dir, opts->console, e); /* stage 4 */
+    }
+    if (r < 0) {
+        return r;
+    }
+    server = s.http;
+    handle_signals();
+    control_start_reconciler(s.control);
+    r = http_server_run(s.http, e); /* stage 5 */
+    control_stop_reconciler(s.control);
+    log_info(NULL, "stopped");
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    cleanup_buf struct buf help = BUF_INIT(8192);
+    struct options opts = {0};
+    struct err e = {0};
+
+    log_init("space-gateway");
+    umask(077);
+    if (options_parse(argc, argv, &opts, &e) < 0) {
+        report(&e);
+        return EXIT_USAGE;
+    }
+    if (opts.help) {
+        printf("%s", options_help(&help) == 0 ? buf_str(&help) : "");
+        return 0;
+    }
+    if (opts.version) {
+        printf("space-gateway %s\n", SPACE_VERSION);
+        return 0;
+    }
+    raise_descriptor_limit();
+    if (opts.create_key) {
+        return create_key(&opts);
+    }
+    return serve(&opts, &e) < 0 ? report(&e) : 0;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/options.h"
+
+#include <string.h>
+
+struct option_def {
+    const char *name;
+    size_t offset;
+    const char *value; /* what the value is called; NULL: a switch */
+    const char *help;
+};
+
+static const struct option_def defs[] = {
+    {"listen", offsetof(struct options, listen), "HOST:PORT", "where to serve the API (127.0.0.1:7777)"},
+    {"state-dir", offsetof(struct options, state_dir), "DIR", "where the database is (/var/lib/space/gateway)"},
+    {"run-dir", offsetof(struct options, run_dir), "DIR", "where the services' sockets are (/run/space)"},
+    {"node", offsetof(struct options, node), "URL", "the node's API (unix:RUN-DIR/sandbox-manager.sock)"},
+    {"console", offsetof(struct options, console), "DIR", "serve the web console from this folder"},
+    {"user", offsetof(struct options, user), "NAME", "become this user at once; needed when started as root"},
+    {"create-key", offsetof(struct options, create_key), "NAME", "make an API key, print it as JSON, and exit"},
+    {"organisation", offsetof(struct options, organisation), "NAME", "for --create-key (default)"},
+    {"project", offsetof(struct options, project), "NAME", "for --create-key (default)"},
+    {"scope", offsetof(struct options, scope), "WORD", "for --create-key: organisation or project (organisation)"},
+    {"help", offsetof(struct options, help), NULL, "show this"},
+    {"version", offsetof(struct options, version), NULL, "show the version"},
+};
+
+static const struct option_def *find(const char *word, size_t len)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(defs); i++) {
+        if (strlen(defs[i].name) == len && strncmp(defs[i].name, word, len) == 0) {
+            return &defs[i];
+        }
+    }
+    return NULL;
+}
+
+/* One option at argv[*i]; *i is left at its last word. */
+static int parse_one(int argc, char **argv, int *i, struct options *opts, struct err *e)
+{
+    const char *word = argv[*i] + 2;
+    const char *equals = strchr(word, '=');
+    const struct option_def *def = NULL;
+    void *slot;
+
+    if (str_starts(argv[*i], "--")) {
+        def = find(word, equals ? (size_t)(equals - word) : strlen(word));
+    }
+    if (!def) {
+        return err_set(e, -EINVAL, "usage", "there is no option '%s'; --help shows them", argv[*i]);
+    }
+    slot = (char *)opts + def->offset;
+    if (!def->value) {
+        *(bool *)slot = true;
+        return equals ? err_set(e, -EINVAL, "usage", "'--%s' takes no value", def->name) : 0;
+    }
+    if (!equals && *i + 1 == argc) {
+        return err_set(e, -EINVAL, "usage", "'--%s' needs a value: --%s %s", def->name, def->name, def->value);
+    }
+    *(const char **)slot = equals ? equals + 1 : argv[++*i];
+    if (str_empty(*(const char **)slot)) {
+        return err_set(e, -EINVAL, "usage", "'--%s' must not be empty", def->name);
+    }
+    return 0;
+}
+
+int options_parse(int argc, char **argv, struct options *ret, struct err *e)
+{
+    struct options opts = {
+        .listen = "127.0.0.1:7777",
+        .state_dir = "/var/lib/space/gateway",
+        .run_dir = "/run/space",
+        .organisation = "default",
+        .project = "default",
+        .scope = "organisation",
+    };
+
+    ASSERT(argv && ret);
+
+    for (int i = 1; i < argc; i++) {
+        int r = parse_one(argc, argv, &i, &opts, e);
+
+        if (r < 0) {
+            return r;
+        }
+    }
+    *ret = opts;
+    return 0;
+}
+
+int options_help(struct buf *out)
+{
+    int r = buf_add_str(out, "space-gateway: the API gateway and control plane of SPACE\n\n");
+
+    for (size_t i = 0; i < ARRAY_SIZE(defs) && r == 0; i++) {
+        r = buf_printf(out, "  --%-13s %-10s %s\n", defs[i].name, defs[i].value ? defs[i].value : "", defs[i].help);
+    }
+    return r;
+}

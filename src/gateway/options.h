@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The command line of space-gateway. Pure: words in, options out. */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct options {
+    const char *listen;       /* all: static or borrowed from argv */
+    const char *state_dir;
+    const char *run_dir;
+    const char *node;         /* NULL: the sandbox manager in run_dir */
+    const char *console;      /* NULL: none */
+    const char *user;         /* NULL: stay who we are */
+    const char *create_key;   /* NULL: serve */
+    const char *organisation;
+    const char *project;
+    const char *scope;
+    bool help;
+    bool version;
+};
+
+/* -EINVAL with a sentence that names the option. */
+MUST_CHECK int options_parse(int argc, char **argv, struct options *ret, struct err *e);
+/* The text of --help. */
+MUST_CHECK int options_help(struct buf *out);

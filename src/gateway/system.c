@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Templates, node, health, metrics, the OpenAPI file. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "gateway/gateway.h"
+#include "gateway/openapi.h"
+
+static int reply_from_node(struct http_request *req, const char *target, struct err *e)
+{
+    struct pollfd watch = http_client_pollfd(req);
+    struct node_call call = {.deadline_ns = deadline_in_ms(GATEWAY_NODE_MS), .watch = &watch};
+    cleanup_json json_t *answer = NULL;
+    int r = node_client_get(gateway_of(req)->node, target, &call, &answer, e);
+
+    return r < 0 ? r : http_reply_json(req, 200, answer, e);
+}
+
+int template_list_handler(struct http_request *req, struct err *e)
+{
+    return reply_from_node(req, "/v1/templates", e);
+}
+
+int node_get_handler(struct http_request *req, struct err *e)
+{
+    return reply_from_node(req, "/v1/node", e);
+}
+
+int health_handler(struct http_request *req, struct err *e)
+{
+    struct gateway *g = gateway_of(req);
+    struct control_health h = control_health(g->control);
+    int r = db_ping(g->db, e);
+
+    if (r < 0) {
+        return err_set(e, -EHOSTDOWN, "database_unavailable", "the database does not answer");
+    }
+    return http_reply_json_take(req, 200,
+                                json_pack("{s:b, s:s, s:{s:b, s:I}}", "ok", 1, "version", SPACE_VERSION, "node",
+                                          "ok", h.node_ok, "checked_at_ms", (json_int_t)h.last_pass_ms),
+                                e);
+}
+
+int metrics_handler(struct http_request *req, struct err *e)
+{
+    struct gateway *g = gateway_of(req);
+    cleanup_buf struct buf text = BUF_INIT(GATEWAY_BODY_MAX);
+    int r = metrics_print(g->metrics, g->control, g->db, &text, e);
+
+    return r < 0 ? r : http_reply_bytes(req, 200, "text/plain; version=0.0.4", buf_str(&text), text.len, e);
+}
+
+int openapi_handler(struct http_request *req, struct err *e)
+{
+    return http_reply_bytes(req, 200, "application/json", openapi_text, openapi_text_len, e);
+}
