@@ -202,15 +202,18 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 {
     struct guest *g = arg;
     struct guest_stream *s = nghttp2_session_get_stream_user_data(session, id);
+    void *end = NULL;
 
     (void)flags;
     if (!s || s->discard) {
         nghttp2_session_consume(session, id, len);
         return 0;
     }
-    if (buf_add(&s->rx, data, len) < 0) {
+    if (buf_reserve(&s->rx, len, &end) < 0) {
         return NGHTTP2_ERR_CALLBACK_FAILURE; /* cannot be: nghttp2 holds the peer to the window */
     }
+    link_copy(end, data, len);
+    buf_commit(&s->rx, len);
     if (g->held + len <= GUEST_HELD_MAX) {
         nghttp2_session_consume_connection(session, len);
     } else {
@@ -668,12 +671,15 @@ static void stream_resume(struct guest_stream *s)
 size_t guest_stream_write(struct guest_stream *s, const void *data, size_t len)
 {
     size_t n = MIN(len, guest_stream_room(s));
+    void *end = NULL;
 
     if (n < len) {
         s->short_write = true;
     }
     if (n > 0) {
-        IGNORE_RESULT(buf_add(&s->tx, data, n)); /* there is room */
+        IGNORE_RESULT(buf_reserve(&s->tx, n, &end)); /* there is room */
+        link_copy(end, data, n);
+        buf_commit(&s->tx, n);
         stream_resume(s);
     }
     return n;

@@ -7,6 +7,13 @@
 
 enum { STATE_DATA, STATE_FLAG, STATE_RECORD };
 
+/*
+ * Bytes that are searched and copied at once. Above this the C library copies with "rep movsb", which
+ * software emulation does byte by byte: measured 136 MB/s instead of 874 MB/s in a guest without KVM. On
+ * real hardware pieces of this size cost nothing.
+ */
+#define COPY_PIECE 2048u
+
 static unsigned link_event_of(uint8_t type)
 {
     switch (type) {
@@ -80,8 +87,9 @@ enum link_event link_decode(struct link_decoder *d, uint8_t *data, size_t len, s
         bool literal = false;
 
         if (d->state == STATE_DATA) {
-            const uint8_t *flag = memchr(data + in, LINK_FLAG, len - in);
-            size_t run = flag ? (size_t)(flag - (data + in)) : len - in;
+            size_t piece = MIN(len - in, COPY_PIECE);
+            const uint8_t *flag = memchr(data + in, LINK_FLAG, piece);
+            size_t run = flag ? (size_t)(flag - (data + in)) : piece;
 
             if (out != in) {
                 memmove(data + out, data + in, run);
@@ -104,14 +112,30 @@ enum link_event link_decode(struct link_decoder *d, uint8_t *data, size_t len, s
     return event;
 }
 
+void link_copy(void *dst, const void *src, size_t len)
+{
+    uint8_t *q = dst;
+    const uint8_t *p = src;
+
+    while (len > 0) {
+        size_t piece = MIN(len, COPY_PIECE);
+
+        memcpy(q, p, piece);
+        q += piece;
+        p += piece;
+        len -= piece;
+    }
+}
+
 size_t link_encode(const void *data, size_t len, void *out)
 {
     const uint8_t *p = data;
     uint8_t *q = out;
 
     while (len > 0) {
-        const uint8_t *flag = memchr(p, LINK_FLAG, len);
-        size_t run = flag ? (size_t)(flag - p) + 1 : len;
+        size_t piece = MIN(len, COPY_PIECE);
+        const uint8_t *flag = memchr(p, LINK_FLAG, piece);
+        size_t run = flag ? (size_t)(flag - p) + 1 : piece;
 
         memcpy(q, p, run);
         q += run;

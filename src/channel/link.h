@@ -71,6 +71,9 @@ enum link_event link_decode(struct link_decoder *d, uint8_t *data, size_t len, s
 /* Writes at most LINK_ENCODED_MAX(len) bytes to out and returns how many. */
 size_t link_encode(const void *data, size_t len, void *out);
 
+/* memcpy for bulk data in the guest, quick under emulation too. */
+void link_copy(void *dst, const void *src, size_t len);
+
 /* Writes LINK_CONTROL_LEN bytes. nonce is LINK_NONCE_LEN hex digits. */
 void link_control(enum link_event type, const char *nonce, void *out);
 /* A new random nonce with its NUL. */
