@@ -39,6 +39,7 @@ static const struct {
 } special[] = {
     {"template_not_found", 400}, {"pool_full", 507}, {"no_capacity", 503}, {"rate_limited", 429},
     {"method_not_allowed", 405}, {"client_too_slow", 408}, {"websocket_expected", 426},
+    {"unavailable", 503}, {"bad_answer", 502}, {"answer_cut", 502}, {"answer_too_large", 502},
 };
 
 static void err_put(struct err *e, int code, const char *reason, const char *fmt, va_list ap)

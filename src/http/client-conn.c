@@ -89,6 +89,18 @@ void http_client_drop_idle(struct http_client *c)
 
 /* ---- connecting ---- */
 
+/* Nobody is there: never to be mistaken for an answer that says "not found" or "permission denied". */
+static int unavailable(struct err *e, int code, const char *server)
+{
+    const char *text = strerrordesc_np(-code);
+
+    if (code == -ECANCELED) {
+        return err_set(e, code, "client_gone", "the call was given up");
+    }
+    return err_set(e, code == -ENOENT ? -ECONNREFUSED : code, "unavailable", "cannot connect to %s: %s", server,
+                   text ? text : "unknown error");
+}
+
 /* connect(2) on a unix socket waits only while the listener's queue is full; the send timeout bounds that. */
 static int connect_unix(const struct http_client *c, const struct io_wait *wait, struct err *e)
 {
@@ -107,7 +119,7 @@ static int connect_unix(const struct http_client *c, const struct io_wait *wait,
     }
     while (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
         if (errno != EINTR) {
-            return err_wrap(e, errno == EAGAIN ? -ETIMEDOUT : -errno, "connecting to '%s'", c->url.path);
+            return unavailable(e, errno == EAGAIN ? -ETIMEDOUT : -errno, c->url.path);
         }
     }
     return TAKE_FD(fd);
@@ -152,14 +164,14 @@ static int connect_tcp(const struct http_client *c, const struct io_wait *wait, 
     snprintf(port, sizeof(port), "%u", c->url.port);
     r = getaddrinfo(host, port, &hints, &found);
     if (r != 0) {
-        return err_set(e, -EHOSTDOWN, "unknown_host", "looking up '%s': %s", host, gai_strerror(r));
+        return err_set(e, -EHOSTDOWN, "unavailable", "looking up '%s': %s", host, gai_strerror(r));
     }
     r = -EHOSTDOWN;
     for (const struct addrinfo *a = found; a && r < 0 && r != -ETIMEDOUT && r != -ECANCELED; a = a->ai_next) {
         r = connect_address(a, wait);
     }
     freeaddrinfo(found);
-    return r < 0 ? err_wrap(e, r, "connecting to %s", c->host_field) : r;
+    return r < 0 ? unavailable(e, r, c->host_field) : r;
 }
 
 static int connect_new(struct http_client *c, const struct io_wait *call_wait, struct client_conn **ret, struct err *e)

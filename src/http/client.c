@@ -578,7 +578,10 @@ int http_client_json(struct http_client *c, const struct http_json_opts *o, json
         r = http_call_all(call, JSON_BODY_MAX, &text, &len, e);
     }
     if (r == 0 && len > 0 && ret) {
-        r = json_parse_any(text, len, &json, e);
+        r = json_parse_any(text, len, &json, NULL);
+        if (r < 0) {
+            r = err_set(e, -EBADMSG, "bad_answer", "the server's answer is not JSON");
+        }
     }
     if (r == 0 && ret) {
         *ret = TAKE_PTR(json);

@@ -24,8 +24,9 @@
  * `watch` lets a call end early: when that descriptor becomes ready (e.g. http_client_pollfd: the
  * client we work for has gone), every blocking step fails with -ECANCELED.
  *
- * Codes meant for callers: -ECONNREFUSED / -ENOENT (nobody listens), -ETIMEDOUT, -ECANCELED,
- * -ECONNRESET (broke on the way), -EBADMSG (not HTTP, or truncated), -E2BIG.
+ * Codes meant for callers: -ECONNREFUSED (nobody listens; also when the socket's file is not there), -ETIMEDOUT,
+ * -ECANCELED, -ECONNRESET (broke on the way), -EBADMSG (not HTTP, or truncated), -E2BIG. Whatever keeps us from
+ * connecting has the reason "unavailable", so that it is never taken for an answer of the server.
  */
 #pragma once
 

@@ -121,14 +121,22 @@ static int reply_write(struct http_request *req, struct out_data d, struct err *
 
     ASSERT(http_reply_begun(req));
     if (req->reply_broken) {
-        return err_set(e, -EPIPE, "client_gone", "the connection is broken");
+        return err_set(e, -ECANCELED, "client_gone", "the connection is broken");
     }
     r = out_write(&req->out, &req->conn->io, d, &wait);
     if (r < 0) {
         req->reply_broken = true;
-        return err_wrap(e, r, "sending the reply");
     }
-    return 0;
+    switch (r) {
+    case 0:
+        return 0;
+    case -EPROTO:
+        return err_set(e, r, "internal", "the reply is shorter than announced");
+    case -ETIMEDOUT:
+        return err_set(e, -ECANCELED, "client_too_slow", "the client does not read its answer");
+    default:
+        return err_set(e, -ECANCELED, "client_gone", "the client has gone");
+    }
 }
 
 int http_reply_begin(struct http_request *req, int status, const char *content_type, int64_t length, struct err *e)

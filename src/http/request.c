@@ -377,7 +377,7 @@ static int body_error(struct http_request *req, int code, struct err *e)
     case -ETIMEDOUT:
         return err_set(e, code, "client_too_slow", "the body did not arrive in time");
     default:
-        return err_wrap(e, code, "reading the body");
+        return err_set(e, -ECANCELED, "client_gone", "the client has gone while sending its body");
     }
 }
 
@@ -396,7 +396,7 @@ static int send_continue(struct http_request *req, struct err *e)
         return 0; /* the reply itself tells the client */
     }
     r = io_send_all(&req->conn->io, &iov, 1, &wait);
-    return r < 0 ? err_wrap(e, r, "asking for the body") : 0;
+    return r < 0 ? body_error(req, r, e) : 0;
 }
 
 ssize_t request_try_read(struct http_request *req, void *data, size_t len, struct err *e)

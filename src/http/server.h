@@ -23,8 +23,8 @@
  *
  * Reads and writes block until the deadline of the request's I/O: no single read or write may make
  * no progress for longer than io_timeout (http_request_io_timeout changes it). Return codes a handler may act on:
- * -ECONNRESET / -EPIPE (client gone), -ETIMEDOUT (client too slow), -E2BIG (body over the limit),
- * -EBADMSG (malformed body). Passing them up is always right.
+ * -ECANCELED (client gone, or it does not read), -ETIMEDOUT (its body does not come), -E2BIG (body over
+ * the limit), -EBADMSG (malformed body). Passing them up is always right.
  *
  * Nothing here is specific to HTTP/1; the connection below is reached through http_request only.
  * Everything about one request is called from its own thread, except http_server_stop.
@@ -62,7 +62,7 @@ struct http_done {
 struct http_server_opts {
     http_handler_fn *handler; /* every request comes here; see http_router_handle in route.h */
     void *ctx;                /* borrowed; http_request_ctx() */
-    const char *name;         /* static; "Server:" field and thread names; NULL: "space" */
+    const char *name;         /* static; the "Server" field; NULL: "space" */
     void (*done)(void *ctx, struct http_request *req, const struct http_done *done); /* may be NULL */
     /* Zero means the default in parentheses. */
     unsigned max_threads;          /* 256 */
