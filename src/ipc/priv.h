@@ -40,8 +40,8 @@
  *                 a regular file opened O_WRONLY (O_APPEND advised). Not O_RDWR.
  *   kernel, initrd  regular files, O_RDONLY, readable by others. Present exactly with
  *                   PRIV_MACHINE_BOOT.
- *   device_state  regular file, O_RDONLY, opened for this machine alone (the VMM reads from where the
- *                 descriptor stands). Present exactly with PRIV_MACHINE_INCOMING.
+ *   device_state  regular file, O_RDONLY, opened for this machine alone (the VMM reads from where
+ *                 the descriptor stands). Present exactly with PRIV_MACHINE_INCOMING.
  *
  * Inside the jail they have the numbers PRIV_JAIL_FD_FIRST + enum priv_fd, and the ones that QEMU
  * can only open by name have the names PRIV_JAIL_PATH_*. Names vanish with priv_machine_seal(),
@@ -232,10 +232,11 @@ MUST_CHECK int priv_machine_stats(struct priv_client *c, const char *id,
                                   struct priv_machine_stats *ret, struct err *e);
 
 /*
- * Starts a process with the machine's own user that copies its private pages into out_fd, a regular file
- * opened O_RDWR, whenever told so on control_fd, a connected SOCK_SEQPACKET socket (the protocol is
- * memory_copy_serve()'s, machine/memory-copy.h). It ends when the other end of the socket is closed. Both
- * descriptors stay the caller's. -ENOENT "machine_not_found", -ESRCH "vmm_failed", -EINVAL "bad_descriptor".
+ * Starts a process with the machine's own user that copies its private pages into out_fd, a regular
+ * file opened O_RDWR, whenever told so on control_fd, a connected SOCK_SEQPACKET socket (the
+ * protocol is memory_copy_serve()'s, machine/memory-copy.h). It ends when the other end of the
+ * socket is closed. Both descriptors stay the caller's. -ENOENT "machine_not_found", -ESRCH
+ * "vmm_failed", -EINVAL "bad_descriptor".
  */
 struct priv_copy_request {
     const char *id;

@@ -22,8 +22,9 @@
 #define JAIL_SETUP_TIMEOUT_MS 8000
 
 /*
- * Like fork(2), but into new namespaces and with a pidfd. The program is single-threaded. Not clone3(2):
- * where a unit has RestrictNamespaces=, systemd can look into the flags of clone(2) only.
+ * Like fork(2), but into new namespaces and with a pidfd. The program is single-threaded. Not
+ * clone3(2): where a unit has RestrictNamespaces=, systemd can look into the flags of clone(2)
+ * only.
  */
 static pid_t jail_clone(unsigned long flags, int *ret_pidfd)
 {

@@ -42,18 +42,21 @@ struct memory_copy {
     uint8_t old[PAGES_PER_COPY * PAGE_BYTES];
 };
 
-/* "start-end perms offset dev inode path": the RAM is the private writable mapping named /memory. */
-static bool parse_region(const char *line, struct region *ret)
+/*
+ * "start-end perms offset dev inode path": the RAM is the private writable mapping of that inode. Its
+ * name depends on who looks and vanishes when the jail is sealed; the device that is shown is
+ * not the one that stat(2) tells on btrfs.
+ */
+static bool parse_region(const char *line, uint64_t ram_inode, struct region *ret)
 {
     char perms[5];
-    int name_at = 0;
+    uint64_t inode;
 
-    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %*s %n", &ret->start, &ret->end, perms,
-               &ret->offset, &name_at) < 4 ||
-        name_at == 0) {
+    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %" SCNu64, &ret->start, &ret->end, perms,
+               &ret->offset, &inode) != 5) {
         return false;
     }
-    return str_eq(perms, "rw-p") && str_starts(line + name_at, "/memory");
+    return str_eq(perms, "rw-p") && inode == ram_inode;
 }
 
 static int find_regions(struct memory_copy *c, uint64_t ram_bytes)
@@ -71,7 +74,7 @@ static int find_regions(struct memory_copy *c, uint64_t ram_bytes)
     while ((line = strsep(&rest, "\n"))) {
         struct region region;
 
-        if (!parse_region(line, &region)) {
+        if (!parse_region(line, c->files.ram_inode, &region)) {
             continue;
         }
         if (c->n_regions == REGIONS_MAX || region.end <= region.start || region.offset > ram_bytes ||

@@ -25,6 +25,7 @@ struct memory_copy_files {
     int clear_refs_fd; /* /proc/PID/clear_refs, or FD_NONE */
     int out_fd;        /* a reflink of the base memory file, O_RDWR */
     bool soft_dirty;   /* what memory_copy_soft_dirty() says */
+    uint64_t ram_inode; /* of the base memory file: tells the RAM among the mappings */
 };
 
 /* Does this kernel track soft-dirty pages? Looks at a page of the caller's. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine_copy primitive. What needs root is opening four files of /proc that belong to the VMM; the bytes
- * behind them are a guest's, so they are read by a child that has become the machine's user and keeps no
- * more than those files, the output and its control socket. It has no other power over the VMM than the
- * VMM's user has.
+ * The machine_copy primitive. What needs root is opening four files of /proc that belong to the
+ * VMM; the bytes behind them are a guest's, so they are read by a child that has become the
+ * machine's user and keeps no more than those files, the output and its control socket. It has no
+ * other power over the VMM than the VMM's user has.
  */
 #include "base/fs.h"
 #include "base/sock.h"
 #include "jail/fault.h"
+#include "jail/filter.h"
 #include "machine/memory-copy.h"
 #include "privileged/fdcheck.h"
 #include "privileged/ops.h"
@@ -18,6 +19,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -37,9 +39,30 @@ static int open_proc(pid_t pid, const char *name, int flags)
     return fs_open(path, flags, 0);
 }
 
+/* The descriptor of the memory file is the one that the jail gave the VMM. */
+static int find_ram_inode(pid_t pid, uint64_t *ret)
+{
+    char name[24];
+    cleanup_close int fd = FD_NONE;
+    struct stat st;
+
+    snprintf(name, sizeof(name), "fd/%d", PRIV_JAIL_FD(PRIV_FD_MEMORY));
+    fd = open_proc(pid, name, O_PATH);
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        return fd < 0 ? fd : -errno;
+    }
+    *ret = st.st_ino;
+    return 0;
+}
+
 /* The pidfd still being silent afterwards proves that the number was the VMM's all the while. */
 static int open_files(pid_t pid, int pidfd, struct memory_copy_files *f)
 {
+    int r = find_ram_inode(pid, &f->ram_inode);
+
+    if (r < 0) {
+        return r;
+    }
     f->mem_fd = open_proc(pid, "mem", O_RDONLY);
     f->pagemap_fd = open_proc(pid, "pagemap", O_RDONLY);
     f->maps_fd = open_proc(pid, "maps", O_RDONLY);
@@ -51,27 +74,44 @@ static int open_files(pid_t pid, int pidfd, struct memory_copy_files *f)
 }
 
 /* In the child: nothing of root is left, or it ends. */
-static void become_user(uid_t uid)
+static void become_user(uid_t uid, const struct sock_fprog *filter)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
 
     if (FAULT("copy.identity") || setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
         setresuid(uid, uid, uid) < 0 || syscall(SYS_capset, &header, none) < 0 ||
-        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || jail_filter_install(filter) < 0) {
         _exit(1);
     }
 }
 
-/* Numbers 0 to 5 for what is kept, and nothing above. */
-static NORETURN void run_child(const struct memory_copy_files *from, const int fds[PRIV_FD_COUNT_],
-                               uid_t uid, uint64_t ram_bytes)
+struct copier {
+    const struct memory_copy_files *from; /* borrowed */
+    const int *fds;                       /* borrowed: enum priv_copy_fd */
+    const struct sock_fprog *filter;      /* borrowed */
+    int procs_fd;                         /* borrowed: the machine's list of processes */
+    uid_t uid;
+    uint64_t ram_bytes;
+};
+
+/*
+ * In the child. First it joins the machine's processes, so that it ends when the machine is ended
+ * and nothing of it outlives the slot's user. Then: numbers 0 to 5 for what is kept, and nothing
+ * above.
+ */
+static NORETURN void run_child(const struct copier *c)
 {
-    const int keep[] = {from->mem_fd,         from->pagemap_fd,         from->maps_fd,
-                        from->clear_refs_fd,  fds[PRIV_COPY_FD_OUT],    fds[PRIV_COPY_FD_CONTROL]};
+    const struct memory_copy_files *from = c->from;
+    const int keep[] = {
+        from->mem_fd,        from->pagemap_fd,         from->maps_fd,
+        from->clear_refs_fd, c->fds[PRIV_COPY_FD_OUT], c->fds[PRIV_COPY_FD_CONTROL]};
     int aside[ARRAY_SIZE(keep)];
     struct memory_copy_files files;
 
+    if (write(c->procs_fd, "0\n", 2) != 2) {
+        _exit(1);
+    }
     for (size_t i = 0; i < ARRAY_SIZE(keep); i++) {
         aside[i] = keep[i] < 0 ? FD_NONE : fcntl(keep[i], F_DUPFD_CLOEXEC, 64);
         if (keep[i] >= 0 && aside[i] < 0) {
@@ -86,19 +126,29 @@ static NORETURN void run_child(const struct memory_copy_files *from, const int f
     if (close_range(ARRAY_SIZE(keep), ~0u, 0) < 0) {
         _exit(1);
     }
-    become_user(uid);
-    files = (struct memory_copy_files){
-        .mem_fd = 0, .pagemap_fd = 1, .maps_fd = 2, .clear_refs_fd = aside[3] < 0 ? FD_NONE : 3, .out_fd = 4,
-        .soft_dirty = from->soft_dirty};
-    memory_copy_serve(&files, ram_bytes, /* control */ 5);
+    become_user(c->uid, c->filter);
+    files = (struct memory_copy_files){.mem_fd = 0,
+                                       .pagemap_fd = 1,
+                                       .maps_fd = 2,
+                                       .clear_refs_fd = aside[3] < 0 ? FD_NONE : 3,
+                                       .out_fd = 4,
+                                       .soft_dirty = from->soft_dirty,
+                                       .ram_inode = from->ram_inode};
+    memory_copy_serve(&files, c->ram_bytes, /* control */ 5);
 }
 
 int machine_copy_run(struct priv_ctx *ctx, const struct priv_request *req,
                      struct priv_answer *answer, struct err *e)
 {
     const struct priv_machine_copy *m = req->body;
-    CLEANUP(files_done) struct memory_copy_files files = {FD_NONE, FD_NONE, FD_NONE, FD_NONE, FD_NONE,
-                                                            memory_copy_soft_dirty()};
+    CLEANUP(files_done)
+    struct memory_copy_files files = {.mem_fd = FD_NONE,
+                                      .pagemap_fd = FD_NONE,
+                                      .maps_fd = FD_NONE,
+                                      .clear_refs_fd = FD_NONE,
+                                      .out_fd = FD_NONE,
+                                      .soft_dirty = memory_copy_soft_dirty()};
+    cleanup_close int procs_fd = FD_NONE;
     cleanup_close int pidfd = FD_NONE;
     uint32_t slot;
     pid_t vmm;
@@ -119,9 +169,18 @@ int machine_copy_run(struct priv_ctx *ctx, const struct priv_request *req,
     if (r < 0) {
         return err_wrap(e, r, "opening the memory of machine '%s'", m->id);
     }
+    procs_fd = cgroup_open_procs(&ctx->cgroups, m->id, slot);
+    if (procs_fd < 0) {
+        return err_wrap(e, procs_fd, "joining machine '%s'", m->id);
+    }
     pid = FAULT("copy.fork") ? -1 : fork();
     if (pid == 0) {
-        run_child(&files, req->fds, PRIV_MACHINE_UID_BASE + slot, (uint64_t)m->memory_mib << 20);
+        run_child(&(struct copier){.from = &files,
+                                   .fds = req->fds,
+                                   .filter = &ctx->vmm_filter,
+                                   .procs_fd = procs_fd,
+                                   .uid = PRIV_MACHINE_UID_BASE + slot,
+                                   .ram_bytes = (uint64_t)m->memory_mib << 20});
     }
     return pid < 0 ? err_wrap(e, -errno, "starting a copy of machine '%s'", m->id) : 0;
 }

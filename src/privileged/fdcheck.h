@@ -13,6 +13,7 @@
  * All descriptors of a start request. -EINVAL "bad_descriptor" with a sentence that says which and
  * why.
  */
-MUST_CHECK int fdcheck_copy(const int fds[PRIV_FD_COUNT_], struct err *e);
 MUST_CHECK int fdcheck_machine(const struct priv_machine_start *m, const int fds[PRIV_FD_COUNT_],
                                struct err *e);
+/* Those of a copy request. */
+MUST_CHECK int fdcheck_copy(const int fds[PRIV_FD_COUNT_], struct err *e);

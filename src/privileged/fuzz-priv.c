@@ -67,6 +67,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             assert_name(body.bytes);
         }
         break;
+    case PRIV_OP_MACHINE_COPY:
+        assert_name(body.bytes);
+        ASSERT(((const struct priv_machine_copy *)(const void *)body.bytes)->memory_mib > 0);
+        break;
     case PRIV_OP_SUBVOL_CREATE:
     case PRIV_OP_SUBVOL_DELETE:
         assert_subvol((const struct priv_subvol *)(const void *)body.bytes);
@@ -79,6 +83,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert_name(body.bytes);
         break;
     }
-    ASSERT(header.op == PRIV_OP_MACHINE_START || n_fds == 0);
+    if (header.op != PRIV_OP_MACHINE_START) {
+        ASSERT(n_fds == (header.op == PRIV_OP_MACHINE_COPY ? (size_t)PRIV_COPY_FD_COUNT_ : 0));
+    }
     return 0;
 }

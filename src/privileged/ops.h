@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "ipc/priv.h"
-#include "privileged/cgroup.h"
+#include "jail/cgroup.h"
 
 struct priv_ctx {
     struct cgroup_host cgroups;   /* owned */
@@ -25,8 +25,9 @@ struct priv_ctx {
 
 /* What a handler gets. */
 struct priv_request {
-    const void *body;        /* borrowed: aligned, of the operation's size */
-    int fds[PRIV_FD_COUNT_]; /* borrowed: FD_NONE where none was sent; by the operation's own enum */
+    const void *body; /* borrowed: aligned, of the operation's size */
+    int fds
+        [PRIV_FD_COUNT_]; /* borrowed: FD_NONE where none was sent; by the operation's own enum */
 };
 
 struct priv_answer {
@@ -53,7 +54,8 @@ void priv_dispatch(struct priv_ctx *ctx, const struct priv_op_def *op, const voi
                    const int *fds, struct priv_answer *answer);
 
 /* -ENOENT with a sentence. */
-MUST_CHECK int machine_need(struct priv_ctx *ctx, const char *id, uint32_t *ret_slot, struct err *e);
+MUST_CHECK int machine_need(struct priv_ctx *ctx, const char *id, uint32_t *ret_slot,
+                            struct err *e);
 /* Its living VMM; *ret_pidfd is the caller's. -ESRCH "vmm_failed". */
 MUST_CHECK int machine_vmm(struct priv_ctx *ctx, const char *id, uint32_t slot, pid_t *ret_pid,
                            int *ret_pidfd, struct err *e);

@@ -12,6 +12,7 @@
  *   fds               the numbers of all open descriptors but the connection
  *   write FD TEXT     "ok" or "errno N"
  *   memory            the first byte of /memory through its name
+ *   map MIB PAGE      maps /memory private, as a VMM does, and writes a P into that page
  *   eat MIB           touches that much memory, answers "ok"
  *   threads           makes threads until refused, answers how many
  *   call NR [A [B]]   a system call, "ok" or "errno N"; may never answer
@@ -158,6 +159,27 @@ static void do_memory(FILE *out, const char *arg)
     close(fd);
 }
 
+static void do_map(FILE *out, const char *arg)
+{
+    unsigned long mib = 0;
+    unsigned long page = 0;
+    int fd = open(PRIV_JAIL_PATH_MEMORY, O_RDONLY);
+    char *p;
+
+    if (fd < 0 || sscanf(arg, "%lu %lu", &mib, &page) != 2) {
+        say_result(out, -1);
+        return;
+    }
+    p = mmap(NULL, mib << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (p == MAP_FAILED) {
+        say_result(out, -1);
+        return;
+    }
+    p[page * 4096] = 'P';
+    say_result(out, 0);
+}
+
 static void do_eat(FILE *out, const char *arg)
 {
     size_t len = strtoul(arg, NULL, 10) << 20;
@@ -206,9 +228,9 @@ static const struct {
     const char *name;
     void (*run)(FILE *out, const char *arg);
 } commands[] = {
-    {"ids", do_ids},   {"caps", do_caps},       {"limit", do_limit}, {"ls", do_ls},
-    {"open", do_open}, {"fds", do_fds},         {"write", do_write}, {"memory", do_memory},
-    {"eat", do_eat},   {"threads", do_threads}, {"call", do_call},
+    {"ids", do_ids},   {"caps", do_caps}, {"limit", do_limit},     {"ls", do_ls},
+    {"open", do_open}, {"fds", do_fds},   {"write", do_write},     {"memory", do_memory},
+    {"map", do_map},   {"eat", do_eat},   {"threads", do_threads}, {"call", do_call},
 };
 
 static void answer(FILE *out, char *line)

@@ -5,6 +5,7 @@
 #include "base/sock.h"
 #include "base/test.h"
 #include "ipc/seqpacket.h"
+#include "machine/memory-copy.h"
 #include "privileged/testbed.h"
 
 #include <fcntl.h>
@@ -597,6 +598,101 @@ static void a_crash_in_a_start_is_cleared_up(void)
     printf("# %d crashes\n", crashed);
 }
 
+struct copying {
+    int out_fd;     /* owned */
+    int control[2]; /* owned; the second is the copier's */
+};
+
+static void copying_done(struct copying *c)
+{
+    c->out_fd = fd_close(c->out_fd);
+    c->control[0] = fd_close(c->control[0]);
+    c->control[1] = fd_close(c->control[1]);
+}
+
+/* A copier over a machine of 32 MiB whose page 5 has been written to. */
+static int copying_start(struct testbed *t, struct testbed_machine *m, struct copying *c,
+                         struct err *e)
+{
+    cleanup_free char *path = xasprintf("%s/out", t->dir);
+    struct priv_copy_request request = {.id = "s1", .memory_mib = 32};
+    int r;
+
+    *c = (struct copying){.control = {FD_NONE, FD_NONE}};
+    c->out_fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ASSERT(c->out_fd >= 0 && unlink(path) == 0 && ftruncate(c->out_fd, 32 << 20) == 0);
+    ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, c->control) == 0);
+    CHECK_ASK(m, "ok", "map 32 5");
+    request.out_fd = c->out_fd;
+    request.control_fd = c->control[1];
+    r = priv_machine_copy(t->client, &request, e);
+    c->control[1] = fd_close(c->control[1]);
+    return r;
+}
+
+static void a_copier_copies_what_is_private_and_ends_with_its_machine(void)
+{
+    NEW_TESTBED(t)
+    cleanup_machine struct testbed_machine m = {0};
+    CLEANUP(copying_done) struct copying c = {FD_NONE, {FD_NONE, FD_NONE}};
+    cleanup_free char *before = NULL;
+    struct memory_copy_answer answer = {0};
+    struct priv_machine found;
+    struct err e = {0};
+    char byte = 0;
+    int pidfd = FD_NONE;
+
+    REQUIRE(testbed_start(t, &usual) == 0);
+    testbed_machine_init(t, &m, "s1", 1);
+    CHECK_INT(priv_machine_kill(t->client, "nobody", NULL), 0);
+    before = testbed_picture(t);
+    REQUIRE(testbed_machine_start(t, &m, &e) == 0);
+    REQUIRE(copying_start(t, &m, &c, &e) == 0);
+    REQUIRE(send(c.control[0], "r", 1, MSG_NOSIGNAL) == 1);
+    REQUIRE(sock_wait(c.control[0], POLLIN, deadline_in_ms(10000)) == 0);
+    CHECK_INT(recv(c.control[0], &answer, sizeof(answer), 0), sizeof(answer));
+    CHECK_INT(answer.code, 0);
+    CHECK_INT(answer.stats.private_pages, 1);
+    CHECK_INT(pread(c.out_fd, &byte, 1, 5 * 4096), 1);
+    CHECK_INT(byte, 'P');
+    /* The copier is in the machine's group, but it is not taken for the VMM. */
+    CHECK_INT(priv_machine_next(t->client, "", &found, &pidfd, &e), 1);
+    CHECK_INT(found.pid, m.machine.pid);
+    fd_close(pidfd);
+    CHECK_INT(priv_machine_kill(t->client, "s1", &e), 0);
+    CHECK_INT(recv(c.control[0], &answer, sizeof(answer), 0), 0); /* it has ended, too */
+    check_no_trace(t, before);
+}
+
+static void wrong_copies_are_refused(void)
+{
+    NEW_TESTBED(t)
+    cleanup_machine struct testbed_machine m = {0};
+    struct priv_copy_request request = {.id = "s1", .memory_mib = 32};
+    struct err e = {0};
+    int pair[2];
+
+    REQUIRE(testbed_start(t, &usual) == 0);
+    testbed_machine_init(t, &m, "s1", 1);
+    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+    request.out_fd = m.fds[PRIV_FD_DISK];
+    request.control_fd = pair[1];
+    CHECK_INT(priv_machine_copy(t->client, &request, &e), -ENOENT);
+    REQUIRE(testbed_machine_start(t, &m, &e) == 0);
+    request.out_fd = m.fds[PRIV_FD_MEMORY];
+    CHECK_INT(priv_machine_copy(t->client, &request, &e), -EINVAL);
+    request.out_fd = m.fds[PRIV_FD_DISK];
+    request.control_fd = m.fds[PRIV_FD_QMP];
+    CHECK_INT(priv_machine_copy(t->client, &request, &e), -EINVAL);
+    CHECK_STR(e.reason, "bad_descriptor");
+    CHECK_INT(kill(m.machine.pid, SIGKILL), 0);
+    CHECK(testbed_ended(&m, deadline_in_ms(5000)));
+    request.control_fd = pair[1];
+    CHECK_INT(priv_machine_copy(t->client, &request, &e), -ESRCH);
+    close(pair[0]);
+    close(pair[1]);
+}
+
 static void stop_is_clean(void)
 {
     NEW_TESTBED(t)
@@ -614,4 +710,6 @@ TEST_MAIN(T(malformed_requests_close_the_connection), T(another_user_is_refused)
           T(the_jail_has_no_network), T(forbidden_calls_end_the_process),
           T(refused_calls_fail_but_do_not_kill), T(limits_are_in_place_and_hold),
           T(a_machine_that_ended_is_listed_until_killed), T(machines_outlive_the_node_manager),
-          T(a_failed_start_leaves_nothing), T(a_crash_in_a_start_is_cleared_up), T(stop_is_clean))
+          T(a_failed_start_leaves_nothing), T(a_crash_in_a_start_is_cleared_up),
+          T(a_copier_copies_what_is_private_and_ends_with_its_machine), T(wrong_copies_are_refused),
+          T(stop_is_clean))

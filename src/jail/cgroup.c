@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "privileged/cgroup.h"
+#include "jail/cgroup.h"
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -384,6 +384,14 @@ int cgroup_create(const struct cgroup_host *host, const char *id, uint32_t slot,
             cgroup_destroy(host, id, slot, deadline_in_ms(1000), /* e */ NULL)); /* r is told */
     }
     return r;
+}
+
+int cgroup_open_procs(const struct cgroup_host *host, const char *id, uint32_t slot)
+{
+    char group[CGROUP_NAME_SIZE];
+
+    cgroup_name(group, id, slot);
+    return cgroup_open(host->dir_fd[CGROUP_PIDS], group, "cgroup.procs", O_WRONLY);
 }
 
 /* The processes of a group, in the order of cgroup.procs. Returns how many. */
