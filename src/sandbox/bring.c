@@ -180,10 +180,13 @@ int bring_from_base(struct resident *res, const char *default_user, const char *
     }
     r = bring_machine(res, &(struct source){base->memory_fd, device_fd, base->accel}, deadline_ns, e);
     if (r == 0) {
+        r = machine_resume(res->machine, deadline_ns, e);
+    }
+    if (r == 0) { /* only now: QEMU's block nodes are inactive until a restored machine runs */
         r = machine_resize_disk(res->machine, (uint64_t)res->record.shape.disk_mib << 20, deadline_ns, e);
     }
     if (r == 0) {
-        r = let_run(res, deadline_ns, e);
+        r = bring_attach(res, res->machine, deadline_ns, e);
     }
     return r < 0 ? r : set_up_guest(res, default_user, fstype, deadline_ns, e);
 }

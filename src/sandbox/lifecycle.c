@@ -8,6 +8,8 @@
 #include "sandbox/console.h"
 #include "sandbox/disk.h"
 #include "sandbox/guest.h"
+#include "sandbox/history.h"
+#include "sandbox/rollback.h"
 #include "sandbox/template.h"
 
 #include <fcntl.h>
@@ -30,19 +32,11 @@ static int canceled(struct err *e)
     return err_set(e, -ECANCELED, "client_gone", "the client has gone, so the sandbox was not made");
 }
 
-static struct priv_subvol subvolume_of(const struct resident *res)
-{
-    struct priv_subvol what = {.kind = PRIV_SUBVOL_SANDBOX};
-
-    ASSERT(str_copy(what.id, sizeof(what.id), res->record.id) == 0);
-    return what;
-}
-
 /* ---- the disk ---- */
 
 static int make_disk(struct resident *res, const struct template *t, struct err *e)
 {
-    struct priv_subvol what = subvolume_of(res);
+    const struct priv_subvol what = snapshot_subvolume(res, 0);
     cleanup_close int dir_fd = FD_NONE;
     cleanup_close int disk_fd = FD_NONE;
     int r = priv_subvol_create(res->node->host.priv, &what, e);
@@ -99,7 +93,11 @@ static int create_steps(struct resident *res, const struct template *t, const st
     if (r == 0 && caller_gone(caller)) {
         r = canceled(e);
     }
-    return r < 0 ? r : resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);
+    if (r < 0) {
+        return r;
+    }
+    history_add(res, "created", "from template '%s'", t->name);
+    return resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);
 }
 
 static void count_create(struct node *node, int r, uint64_t begun_ns)
@@ -180,11 +178,21 @@ int lifecycle_create(struct node *node, const struct record *rec, const struct l
 
 int lifecycle_remove_all(struct resident *res, struct err *e)
 {
-    struct priv_subvol what = subvolume_of(res);
+    const struct priv_subvol first = snapshot_subvolume(res, 0);
+    const struct priv_subvol disk = snapshot_subvolume(res, res->record.disk_n);
     int r;
 
     bring_down(res);
-    r = priv_subvol_delete(res->node->host.priv, &what, e);
+    r = snapshot_delete_all(res, e);
+    if (r == 0) {
+        r = priv_subvol_delete(res->node->host.priv, &disk, e);
+    }
+    if (r == 0) {
+        r = priv_subvol_delete(res->node->host.priv, &first, e);
+    }
+    if (r == 0) {
+        r = history_remove(res);
+    }
     if (r == 0) {
         r = record_remove(res->node->records_fd, res->record.id);
     }
@@ -279,12 +287,9 @@ static int start_steps(struct resident *res, struct err *e)
 {
     cleanup_template struct template t = {.disk_fd = FD_NONE};
     uint64_t deadline_ns = deadline_in_ms(START_DEADLINE_MS);
-    int r = template_open(res->node, res->record.template_name, &t, NULL);
+    int r;
 
-    if (r < 0) { /* the template may be gone; the disk is the sandbox's own */
-        snprintf(t.default_user, sizeof(t.default_user), "root");
-        snprintf(t.fstype, sizeof(t.fstype), "ext4");
-    }
+    template_open_or_default(res->node, res->record.template_name, &t);
     r = node_check_room(res->node, res->record.shape.memory_mib, e);
     if (r == 0) {
         r = resident_set_state(res, SANDBOX_STATE_RESUMING, NULL, RECORD_SURVIVES_PROCESS, e);
@@ -346,6 +351,8 @@ void lifecycle_machine_died(struct resident *res)
     if (resident_set_state(res, SANDBOX_STATE_FAILED, why, RECORD_SURVIVES_PROCESS, &e) < 0) {
         log_error(&ctx, "%s", e.msg);
     }
+    history_add(res, "failed", "%s", why);
+    res->wants_recovery = true;
     pthread_mutex_lock(&res->node->lock);
     res->node->counters.machine_deaths++;
     pthread_mutex_unlock(&res->node->lock);

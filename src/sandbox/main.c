@@ -15,6 +15,7 @@
 #include "sandbox/monitor.h"
 #include "sandbox/node.h"
 #include "sandbox/recover.h"
+#include "sandbox/recovery.h"
 #include "sandbox/routes.h"
 
 #include <cap-ng.h>
@@ -172,6 +173,7 @@ static int serve(struct node *node, const struct options *o, struct err *e)
 {
     cleanup_free char *socket = xasprintf("%s/sandbox-manager.sock", o->node.run_dir);
     struct sigaction action = {.sa_handler = on_signal};
+    struct recovery *recovery;
     struct monitor *monitor;
     int r;
 
@@ -181,10 +183,12 @@ static int serve(struct node *node, const struct options *o, struct err *e)
     if (r == 0) {
         sigaction(SIGTERM, &action, NULL);
         sigaction(SIGINT, &action, NULL);
-        monitor = monitor_start(node);
+        recovery = recovery_start(node);
+        monitor = monitor_start(node, recovery);
         log_info(NULL, "serving on %s; VMM %s, %s", socket, node->vmm_version, node_accel_name(node->accel));
         r = http_server_run(server, e);
         monitor_stop(monitor);
+        recovery_stop(recovery);
     }
     http_server_free(server);
     return r;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "sandbox/console.h"
 #include "sandbox/lifecycle.h"
+#include "sandbox/recovery.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -13,7 +14,8 @@
 #define LOOK_EVERY_MS 500
 
 struct monitor {
-    struct node *node; /* borrowed: lives longer */
+    struct node *node;         /* borrowed: lives longer */
+    struct recovery *recovery; /* borrowed: lives longer */
     pthread_t thread;
     int stop_fd; /* owned */
 };
@@ -45,25 +47,26 @@ static void collect(struct monitor *monitor, struct watch *w)
 }
 
 /* Busy with an operation: that operation finds out by itself, or the next look does. */
-static void handle_end(struct resident *res)
+static void handle_end(struct monitor *monitor, struct resident *res)
 {
     if (pthread_mutex_trylock(&res->op) != 0) {
         return;
     }
     if (!res->gone && res->machine && !machine_alive(res->machine) &&
-        resident_state(res) == SANDBOX_STATE_RUNNING) {
+        (resident_state(res) == SANDBOX_STATE_RUNNING || resident_state(res) == SANDBOX_STATE_PAUSED)) {
         lifecycle_machine_died(res);
+        recovery_wake(monitor->recovery);
     }
     pthread_mutex_unlock(&res->op);
 }
 
-static void finish(struct watch *w, bool trim)
+static void finish(struct monitor *monitor, struct watch *w)
 {
     for (nfds_t i = 1; i < w->n; i++) {
         if (w->residents[i]) {
             if (w->fds[i].revents) {
-                handle_end(w->residents[i]);
-            } else if (trim) {
+                handle_end(monitor, w->residents[i]);
+            } else {
                 console_trim(w->residents[i]->node, w->residents[i]->record.machine.id);
             }
             resident_unref(w->residents[i]);
@@ -82,17 +85,18 @@ static void *monitor_main(void *arg)
         collect(monitor, w);
         IGNORE_RESULT(poll(w->fds, w->n, LOOK_EVERY_MS)); /* an interrupted wait only looks sooner */
         stop = w->fds[0].revents != 0;
-        finish(w, /* trim */ true);
+        finish(monitor, w);
     }
     free(w);
     return NULL;
 }
 
-struct monitor *monitor_start(struct node *node)
+struct monitor *monitor_start(struct node *node, struct recovery *recovery)
 {
     struct monitor *monitor = xnew(struct monitor);
 
     monitor->node = node;
+    monitor->recovery = recovery;
     monitor->stop_fd = eventfd(0, EFD_CLOEXEC);
     ASSERT(monitor->stop_fd >= 0);
     ASSERT(pthread_create(&monitor->thread, NULL, monitor_main, monitor) == 0);

@@ -9,5 +9,8 @@
 
 struct monitor;
 
-struct monitor *monitor_start(struct node *node);
+struct recovery;
+
+/* recovery is borrowed: stop it after the monitor. */
+struct monitor *monitor_start(struct node *node, struct recovery *recovery);
 void monitor_stop(struct monitor *monitor);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "sandbox/bring.h"
 #include "sandbox/history.h"
+#include "sandbox/rollback.h"
 
 #define DEADLINE_MS 30000
 
@@ -79,12 +80,27 @@ static int go_on(struct resident *res, struct err *e)
     return r < 0 ? r : bring_identity(res, &(struct bring_identity){false}, deadline_ns, e);
 }
 
-static int resume_steps(struct resident *res, struct err *e)
+static int bring_back(struct resident *res, struct err *e)
 {
-    int r = resident_set_state(res, SANDBOX_STATE_RESUMING, NULL, RECORD_SURVIVES_PROCESS, e);
+    int r = rollback_recover(res, e);
 
     if (r < 0) {
+        IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_FAILED, e ? e->msg : "the resume failed",
+                                         RECORD_SURVIVES_PROCESS, NULL)); /* the first error counts */
+    }
+    return r;
+}
+
+static int resume_steps(struct resident *res, struct err *e)
+{
+    int r;
+
+    r = resident_set_state(res, SANDBOX_STATE_RESUMING, NULL, RECORD_SURVIVES_PROCESS, e);
+    if (r < 0) {
         return r;
+    }
+    if (!res->machine) { /* the host went down meanwhile */
+        return bring_back(res, e);
     }
     r = go_on(res, e);
     if (r < 0) {

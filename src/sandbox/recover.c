@@ -5,6 +5,8 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "sandbox/bring.h"
+#include "sandbox/checkpoint.h"
+#include "sandbox/history.h"
 #include "sandbox/lifecycle.h"
 
 #include <dirent.h>
@@ -14,6 +16,7 @@
 #include <unistd.h>
 
 #define ATTACH_DEADLINE_MS 20000
+#define MANIFEST_MAX 16384
 #define NAMES_MAX (2 * NODE_RESIDENTS_MAX)
 
 struct names {
@@ -52,6 +55,34 @@ static int list_names(int dir_fd, struct names *ret)
 
 /* ---- records ---- */
 
+/* A paused sandbox stays so: resuming it will start from the snapshot that its pause made. */
+static int machine_lost(struct resident *res, struct err *e)
+{
+    static const char why[] = "its machine ended while nobody watched";
+
+    res->record.has_machine = false;
+    if (res->record.state == SANDBOX_STATE_PAUSED && snapshot_newest(res, SNAPSHOT_FULL)) {
+        return 0;
+    }
+    history_add(res, "failed", "%s", why);
+    res->wants_recovery = true;
+    return resident_set_state(res, SANDBOX_STATE_FAILED, why, RECORD_SURVIVES_PROCESS, e);
+}
+
+/* A guest that does not answer yet is still ours: the channel goes on trying. */
+static void attach(struct resident *res, struct machine *m)
+{
+    bool paused = res->record.state == SANDBOX_STATE_PAUSED;
+    struct err why = {0};
+    int r = bring_attach(res, m, paused ? 0 : deadline_in_ms(ATTACH_DEADLINE_MS), &why);
+
+    if (paused && res->channel) {
+        channel_hold(res->channel, true);
+    }
+    log_info(&(struct log_ctx){.sandbox = res->record.id}, "taken back with its machine %s%s%s", res->record.machine.id,
+             r < 0 && !paused ? ", but the guest does not answer: " : "", r < 0 && !paused ? why.msg : "");
+}
+
 static int adopt(struct resident *res, struct err *e)
 {
     struct machine *m = NULL;
@@ -59,31 +90,42 @@ static int adopt(struct resident *res, struct err *e)
     int r;
 
     if (!res->record.has_machine) {
-        return resident_set_state(res, SANDBOX_STATE_FAILED, "its machine is not known", RECORD_SURVIVES_PROCESS, e);
+        return machine_lost(res, e);
     }
     node_slot_mark(res->node, res->record.machine.slot);
     r = machine_adopt(&res->node->host, &res->record.machine, &m, &why);
     if (r == -ESRCH) {
         node_slot_give(res->node, res->record.machine.slot);
-        res->record.has_machine = false;
-        return resident_set_state(res, SANDBOX_STATE_FAILED, "its machine ended while nobody watched",
-                                  RECORD_SURVIVES_PROCESS, e);
+        return machine_lost(res, e);
     }
     if (r < 0) {
         *e = why;
         return r;
     }
-    /* A guest that does not answer yet is still ours: the channel goes on trying. */
-    r = bring_attach(res, m, deadline_in_ms(ATTACH_DEADLINE_MS), &why);
-    log_info(&(struct log_ctx){.sandbox = res->record.id}, "taken back with its machine %s%s%s",
-             res->record.machine.id, r < 0 ? ", but the guest does not answer: " : "", r < 0 ? why.msg : "");
-    return 0;
+    attach(res, m);
+    return bring_open_disk(res, e);
+}
+
+/* Our end may have come inside a pause, a snapshot or a rollback: a machine that stands still goes on. */
+static int adopt_running(struct resident *res, struct err *e)
+{
+    int r = adopt(res, e);
+
+    if (r == 0 && res->machine && machine_resume(res->machine, deadline_in_ms(ATTACH_DEADLINE_MS), NULL) < 0) {
+        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "its machine cannot be told to go on, ignoring");
+    }
+    return r;
 }
 
 static int recover_one(struct resident *res, struct err *e)
 {
     switch (res->record.state) {
+    case SANDBOX_STATE_PAUSING: /* the machine stands or runs: it is let run */
+        res->record.state = SANDBOX_STATE_RUNNING;
+        return adopt_running(res, e);
     case SANDBOX_STATE_RUNNING:
+        return adopt_running(res, e);
+    case SANDBOX_STATE_PAUSED:
         return adopt(res, e);
     case SANDBOX_STATE_CREATING:
     case SANDBOX_STATE_DELETING:
@@ -93,8 +135,11 @@ static int recover_one(struct resident *res, struct err *e)
     case SANDBOX_STATE_STOPPING:
         res->record.has_machine = false;
         return resident_set_state(res, SANDBOX_STATE_STOPPED, NULL, RECORD_SURVIVES_HOST, e);
-    case SANDBOX_STATE_RESUMING:
-        res->record.has_machine = false;
+    case SANDBOX_STATE_RESUMING: /* a pause that was ending still has its machine; a start does not */
+        if (res->record.has_machine) {
+            res->record.state = SANDBOX_STATE_RUNNING;
+            return adopt_running(res, e);
+        }
         return resident_set_state(res, SANDBOX_STATE_FAILED, "the start was interrupted", RECORD_SURVIVES_PROCESS, e);
     default:
         res->record.has_machine = false;
@@ -102,7 +147,7 @@ static int recover_one(struct resident *res, struct err *e)
     }
 }
 
-static int recover_record(struct node *node, const char *file, struct err *e)
+static int load_record(struct node *node, const char *file, struct err *e)
 {
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     struct record rec = {0};
@@ -123,10 +168,21 @@ static int recover_record(struct node *node, const char *file, struct err *e)
     }
     r = resident_add(node, &rec, &res, e);
     record_done(&rec);
-    return r < 0 ? r : recover_one(res, e);
+    return r;
 }
 
-static int recover_records(struct node *node, struct err *e)
+/* Everything is known before anything is done. */
+static int recover_all(struct node *node, struct err *e)
+{
+    int r = 0;
+
+    for (struct resident *res = resident_next_take(node, NULL); res; res = resident_next_take(node, res)) {
+        r = r < 0 ? r : recover_one(res, e);
+    }
+    return r;
+}
+
+static int load_records(struct node *node, struct err *e)
 {
     CLEANUP(names_done) struct names list = {0};
     int r = list_names(node->records_fd, &list);
@@ -135,7 +191,7 @@ static int recover_records(struct node *node, struct err *e)
         return err_wrap(e, r, "listing the records");
     }
     for (size_t i = 0; i < list.n && r == 0; i++) {
-        r = recover_record(node, list.names[i], e);
+        r = load_record(node, list.names[i], e);
     }
     return r;
 }
@@ -227,15 +283,129 @@ static int sweep_run_dir(struct node *node)
     return fd < 0 ? fd : sweep_half_made(fd, "m", machine_is_known, node);
 }
 
+/* ---- snapshots ---- */
+
+static int recover_manifest(struct node *node, const char *file)
+{
+    CLEANUP(resident_unrefp) struct resident *res = NULL;
+    cleanup_buf struct buf text = BUF_INIT(MANIFEST_MAX);
+    cleanup_json json_t *root = NULL;
+    struct snapshot snap;
+    char id[ID_SIZE];
+    int r;
+
+    snprintf(id, sizeof(id), "%.*s", ID_LEN, file);
+    res = id_valid(ID_SANDBOX, id) ? resident_find(node, id) : NULL;
+    if (!res) {
+        /* A temporary file, or of a sandbox that has gone. */
+        return unlinkat(node->manifests_fd, file, 0) < 0 && errno != ENOENT ? -errno : 0;
+    }
+    r = fs_read_file(node->manifests_fd, file, &text);
+    if (r < 0) {
+        return r;
+    }
+    if (json_parse_object(buf_str(&text), text.len, &root, NULL) < 0 || snapshot_from_json(root, &snap) < 0) {
+        log_error(&(struct log_ctx){.sandbox = id}, "the manifest %s is damaged: that snapshot is not used", file);
+        return 0;
+    }
+    snapshot_adopt(res, &snap);
+    return 0;
+}
+
+static int recover_manifests(struct node *node, struct err *e)
+{
+    CLEANUP(names_done) struct names list = {0};
+    int r = list_names(node->manifests_fd, &list);
+
+    for (size_t i = 0; i < list.n && r == 0; i++) {
+        r = recover_manifest(node, list.names[i]);
+    }
+    return r < 0 ? err_wrap(e, r, "reading the manifests of snapshots") : 0;
+}
+
+/* Is number n of this sandbox something: its disk, or a snapshot (damaged manifests count)? */
+static bool number_in_use(struct node *node, const char *id, uint32_t n)
+{
+    CLEANUP(resident_unrefp) struct resident *res = resident_find(node, id);
+    cleanup_free char *manifest = xasprintf("%s-%u.json", id, n);
+
+    if (!res) {
+        return has_record(node, id); /* a damaged record: nothing of it is touched */
+    }
+    return res->record.disk_n == n || faccessat(node->manifests_fd, manifest, F_OK, 0) == 0;
+}
+
+static int sweep_number(struct node *node, const char *id, uint32_t n, struct err *e)
+{
+    struct priv_subvol what = {.kind = PRIV_SUBVOL_SNAPSHOT, .n = n};
+    int r;
+
+    if (number_in_use(node, id, n)) {
+        return 0;
+    }
+    log_warn(&(struct log_ctx){.sandbox = id}, "removing what is left of number %u: it has no manifest", n);
+    ASSERT(str_copy(what.id, sizeof(what.id), id) == 0);
+    r = priv_subvol_delete(node->host.priv, &what, e);
+    return r < 0 ? r : checkpoint_remove(node, id, n);
+}
+
+/* snapshots/ID/N and checkpoints/ID/N. */
+static int sweep_numbers(struct node *node, int folder_fd, struct err *e)
+{
+    CLEANUP(names_done) struct names ids = {0};
+    int r = list_names(folder_fd, &ids);
+
+    for (size_t i = 0; i < ids.n && r == 0; i++) {
+        CLEANUP(names_done) struct names numbers = {0};
+        cleanup_close int fd = fs_open_beneath(folder_fd, ids.names[i], O_RDONLY | O_DIRECTORY, 0);
+
+        if (fd < 0 || !id_valid(ID_SANDBOX, ids.names[i])) {
+            continue;
+        }
+        r = list_names(fd, &numbers);
+        for (size_t j = 0; j < numbers.n && r == 0; j++) {
+            uint64_t n = 0;
+
+            if (str_to_u64(numbers.names[j], PRIV_SNAPSHOT_N_MAX, &n) == 0 && n > 0) {
+                r = sweep_number(node, ids.names[i], (uint32_t)n, e);
+            }
+        }
+    }
+    return r < 0 ? err_wrap(e, r, "sweeping snapshots") : 0;
+}
+
+static int sweep_snapshots(struct node *node, struct err *e)
+{
+    int r = sweep_numbers(node, node->snapshots_fd, e);
+
+    if (r == 0) {
+        r = sweep_numbers(node, node->checkpoints_fd, e);
+    }
+    if (r == 0) {
+        r = sweep_half_made(node->memory_fd, "m", machine_is_known, node);
+    }
+    return r;
+}
+
 int recover_node(struct node *node, struct err *e)
 {
-    int r = recover_records(node, e);
+    int r = load_records(node, e);
+
+    if (r == 0) {
+        r = recover_manifests(node, e);
+    }
+    if (r == 0) {
+        r = recover_all(node, e);
+    }
 
     if (r == 0) {
         r = sweep_machines(node, e);
     }
     if (r == 0) {
         r = sweep_subvolumes(node, e);
+    }
+    if (r == 0) {
+        r = sweep_snapshots(node, e);
     }
     if (r < 0) {
         return r;

@@ -24,7 +24,10 @@ struct resident {
     struct resident *next; /* guarded by node.lock */
     unsigned refs;         /* guarded by node.lock; the list holds one */
     pthread_mutex_t op;
-    struct snapshot *snapshots; /* owned: newest first; guarded by op */
+    struct snapshot *snapshots; /* owned: newest first; guarded by op, as what follows */
+    bool wants_recovery;        /* its machine ended by itself: see recovery.h */
+    unsigned recovery_tries;
+    uint64_t recovery_since_ms;
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t idle;  /* guest_users has become 0 */

@@ -7,7 +7,7 @@
 #include "sandbox/history.h"
 #include "sandbox/template.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #define DEADLINE_MS 60000
 
@@ -31,10 +31,7 @@ static int bring_cold(struct resident *next, uint64_t deadline_ns, struct err *e
 {
     cleanup_template struct template t = {.disk_fd = FD_NONE};
 
-    if (template_open(next->node, next->record.template_name, &t, NULL) < 0) {
-        snprintf(t.default_user, sizeof(t.default_user), "root");
-        snprintf(t.fstype, sizeof(t.fstype), "ext4");
-    }
+    template_open_or_default(next->node, next->record.template_name, &t);
     return bring_from_base(next, t.default_user, t.fstype, deadline_ns, e);
 }
 
@@ -162,12 +159,13 @@ static int rollback_steps(struct resident *res, const char *snapshot_id, struct 
 {
     struct snapshot *target = snapshot_find(res, snapshot_id);
     struct rollback_result result = {0};
+    struct snapshot *before = NULL;
     int r;
 
     if (!target) {
         return err_field(e, -ENOENT, "snapshot_not_found", "snapshot", "the sandbox has no such snapshot");
     }
-    r = hold_present(res, &result.before, e);
+    r = hold_present(res, &before, e);
     if (r == 0) {
         r = go_back(res, target, &result.cold, e);
     }
@@ -176,7 +174,8 @@ static int rollback_steps(struct resident *res, const char *snapshot_id, struct 
         return err_wrap(e, r, "rolling back");
     }
     history_add(res, "rolled_back", "to snapshot %s%s; the present of before is snapshot %s", target->id,
-                result.cold ? ", fresh from its disk" : "", result.before->id);
+                result.cold ? ", fresh from its disk" : "", before->id);
+    memcpy(result.before_id, before->id, sizeof(result.before_id));
     *ret = result;
     return 0;
 }

@@ -16,8 +16,8 @@
 #include "sandbox/resident.h"
 
 struct rollback_result {
-    struct snapshot *before; /* the present as it was; NULL: it was not asked for */
-    bool cold;               /* the memory could not be used: a fresh machine over the disk */
+    char before_id[ID_SIZE]; /* the snapshot of the present as it was */
+    bool cold;               /* a fresh machine over the disk: a disk snapshot, or memory that does not fit */
 };
 
 MUST_CHECK int rollback_to(struct resident *res, const char *snapshot_id, struct rollback_result *ret, struct err *e);

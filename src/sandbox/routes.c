@@ -19,7 +19,7 @@ static struct node *node_of(const struct http_request *req)
     return http_request_ctx(req);
 }
 
-static int find(struct http_request *req, struct resident **ret, struct err *e)
+int route_find(struct http_request *req, struct resident **ret, struct err *e)
 {
     *ret = resident_find(node_of(req), http_request_param(req, "id"));
     return *ret ? 0 : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox on this node");
@@ -87,7 +87,7 @@ static int get(struct http_request *req, struct err *e)
 {
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     json_t *out;
-    int r = find(req, &res, e);
+    int r = route_find(req, &res, e);
 
     if (r < 0) {
         return r;
@@ -108,7 +108,7 @@ static int delete(struct http_request *req, struct err *e)
 static int run_operation(struct http_request *req, int (*operation)(struct resident *, struct err *), struct err *e)
 {
     CLEANUP(resident_unrefp) struct resident *res = NULL;
-    int r = find(req, &res, e);
+    int r = route_find(req, &res, e);
 
     if (r == 0) {
         r = operation(res, e);
@@ -129,7 +129,7 @@ static int start(struct http_request *req, struct err *e)
 static int guest(struct http_request *req, struct err *e)
 {
     CLEANUP(resident_unrefp) struct resident *res = NULL;
-    int r = find(req, &res, e);
+    int r = route_find(req, &res, e);
 
     return r < 0 ? r : guest_proxy(req, res, http_request_param(req, "rest"), e);
 }
@@ -138,7 +138,7 @@ static int logs(struct http_request *req, struct err *e)
 {
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     cleanup_buf struct buf text = BUF_INIT(CONSOLE_KEEP_BYTES);
-    int r = find(req, &res, e);
+    int r = route_find(req, &res, e);
 
     if (r < 0) {
         return r;
@@ -227,6 +227,16 @@ static const struct http_route routes[] = {
     {"DELETE", "/v1/sandboxes/{id}", delete, 0},
     {"POST", "/v1/sandboxes/{id}/stop", stop, 0},
     {"POST", "/v1/sandboxes/{id}/start", start, 0},
+    {"POST", "/v1/sandboxes/{id}/pause", route_pause, 0},
+    {"POST", "/v1/sandboxes/{id}/resume", route_resume, 0},
+    {"POST", "/v1/sandboxes/{id}/snapshots", route_snapshot_take, 0},
+    {"GET", "/v1/sandboxes/{id}/snapshots", route_snapshot_list, 0},
+    {"GET", "/v1/sandboxes/{id}/snapshots/{snapshot}", route_snapshot_get, 0},
+    {"PATCH", "/v1/sandboxes/{id}/snapshots/{snapshot}", route_snapshot_change, 0},
+    {"DELETE", "/v1/sandboxes/{id}/snapshots/{snapshot}", route_snapshot_delete, 0},
+    {"POST", "/v1/sandboxes/{id}/rollback", route_rollback, 0},
+    {"POST", "/v1/sandboxes/{id}/fork", route_fork, 0},
+    {"GET", "/v1/sandboxes/{id}/history", route_history, 0},
     {"GET", "/v1/sandboxes/{id}/logs", logs, 0},
     {"*", "/v1/sandboxes/{id}/guest{rest...}", guest, 0},
     {"GET", "/v1/templates", templates, 0},

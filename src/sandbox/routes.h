@@ -3,5 +3,21 @@
 #pragma once
 
 #include "http/route.h"
+#include "sandbox/resident.h"
 
 extern const struct http_router node_router;
+
+/* The sandbox that the path's {id} names, with a reference. -ENOENT. */
+MUST_CHECK int route_find(struct http_request *req, struct resident **ret, struct err *e);
+
+/* routes-time.c */
+http_handler_fn route_pause;
+http_handler_fn route_resume;
+http_handler_fn route_snapshot_take;
+http_handler_fn route_snapshot_list;
+http_handler_fn route_snapshot_get;
+http_handler_fn route_snapshot_change;
+http_handler_fn route_snapshot_delete;
+http_handler_fn route_rollback;
+http_handler_fn route_fork;
+http_handler_fn route_history;

@@ -151,12 +151,16 @@ struct snapshot *snapshot_find(struct resident *res, const char *id)
 
 struct snapshot *snapshot_newest(struct resident *res, enum snapshot_kind kind)
 {
-    struct snapshot *s = res->snapshots;
+    uint32_t n = res->record.parent_n;
 
-    while (s && s->kind != kind) {
-        s = s->next;
+    /* Newest first, and a parent is always older than its child: one walk. */
+    for (struct snapshot *s = res->snapshots; s; s = s->next) {
+        if (s->n == n && s->kind == kind) {
+            return s;
+        }
+        n = s->n == n ? s->parent_n : n;
     }
-    return s;
+    return NULL;
 }
 
 static size_t count(const struct resident *res)

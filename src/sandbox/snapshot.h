@@ -70,7 +70,10 @@ MUST_CHECK int snapshot_take(struct resident *res, const struct snapshot_wish *w
                              struct err *e);
 /* By id; NULL: there is none. */
 struct snapshot *snapshot_find(struct resident *res, const char *id);
-/* The newest of a kind; NULL: there is none. */
+/*
+ * The newest of a kind that the present came after; NULL: there is none. What was rolled back from is newer, but
+ * is not the present's past.
+ */
 struct snapshot *snapshot_newest(struct resident *res, enum snapshot_kind kind);
 MUST_CHECK int snapshot_delete(struct resident *res, struct snapshot *snap, struct err *e);
 MUST_CHECK int snapshot_delete_all(struct resident *res, struct err *e);

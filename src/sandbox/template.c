@@ -95,6 +95,13 @@ int template_open(const struct node *node, const char *name, struct template *re
     return 0;
 }
 
+void template_open_or_default(const struct node *node, const char *name, struct template *ret)
+{
+    if (template_open(node, name, ret, NULL) < 0) {
+        *ret = (struct template){.disk_fd = FD_NONE, .default_user = "root", .fstype = "ext4"};
+    }
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);

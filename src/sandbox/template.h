@@ -22,5 +22,7 @@ void template_done(struct template *t);
 #define cleanup_template CLEANUP(template_done)
 /* -ENOENT "template_not_found" with the ones there are. */
 MUST_CHECK int template_open(const struct node *node, const char *name, struct template *ret, struct err *e);
+/* The template may be gone by now: then what any disk of ours has. */
+void template_open_or_default(const struct node *node, const char *name, struct template *ret);
 /* [{"name","size_bytes",...manifest}] sorted by name. */
 MUST_CHECK int template_list(const struct node *node, json_t **ret, struct err *e);

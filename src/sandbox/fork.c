@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/fork.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "sandbox/bring.h"
+#include "sandbox/history.h"
+#include "sandbox/lifecycle.h"
+#include "sandbox/template.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DEADLINE_MS 120000
+/* QEMU's start is work for the processor: more at once than this only makes all of them late. */
+#define AT_ONCE 4
+
+struct forking {
+    struct resident *parent;
+    const struct fork_wish *wish;
+    const struct snapshot *from; /* borrowed: the parent's op lock is held */
+    struct resident **children;
+    pthread_mutex_t lock; /* guards what follows */
+    size_t next;
+    struct err error; /* of the first that failed */
+};
+
+static void describe_child(const struct forking *f, size_t i, struct record *rec)
+{
+    const struct record *parent = &f->parent->record;
+    uint8_t machine_id[16];
+
+    *rec = *parent;
+    memcpy(rec->id, f->wish->ids[i], sizeof(rec->id));
+    random_bytes(machine_id, sizeof(machine_id));
+    hex_encode(machine_id, sizeof(machine_id), rec->machine_id);
+    rec->env = f->wish->env ? json_deep_copy(f->wish->env) : json_incref(parent->env);
+    rec->state = SANDBOX_STATE_CREATING;
+    rec->reason[0] = '\0';
+    rec->created_at_ms = clock_wall_ms();
+    rec->has_machine = false;
+    rec->wake_on_request = false;
+    rec->disk_n = rec->last_n = rec->parent_n = 0;
+}
+
+static int clone_disk(const struct forking *f, struct resident *child, struct err *e)
+{
+    const struct priv_subvol_snapshot request = {.from = snapshot_subvolume(f->parent, f->from->n),
+                                                 .to = snapshot_subvolume(child, 0)};
+    int r = priv_subvol_snapshot(child->node->host.priv, &request, e);
+
+    return r < 0 ? err_wrap(e, r, "cloning the disk") : bring_open_disk(child, e);
+}
+
+static int start_child(const struct forking *f, struct resident *child, struct err *e)
+{
+    cleanup_template struct template t = {.disk_fd = FD_NONE};
+    uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
+
+    if (f->from->kind == SNAPSHOT_FULL && snapshot_fits_node(child->node, f->from, NULL) == 0) {
+        return bring_from_checkpoint(child, f->parent->record.id, f->from->n, &(struct bring_identity){true},
+                                     deadline_ns, e);
+    }
+    template_open_or_default(child->node, child->record.template_name, &t);
+    return bring_from_base(child, t.default_user, t.fstype, deadline_ns, e);
+}
+
+static int make_child(const struct forking *f, struct resident *child, struct err *e)
+{
+    int r = node_check_room(child->node, 0, e);
+
+    if (r == 0) {
+        r = record_write(child->node->records_fd, &child->record, RECORD_SURVIVES_PROCESS);
+    }
+    if (r == 0) {
+        r = clone_disk(f, child, e);
+    }
+    if (r == 0) {
+        r = start_child(f, child, e);
+    }
+    if (r == 0) {
+        history_add(child, "forked", "from sandbox %s", f->parent->record.id);
+        r = resident_set_state(child, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);
+    }
+    return r;
+}
+
+static int fork_one(struct forking *f, size_t i, struct err *e)
+{
+    CLEANUP(resident_unrefp) struct resident *child = NULL;
+    CLEANUP(record_done) struct record rec = {0};
+    int r;
+
+    describe_child(f, i, &rec);
+    r = resident_add(f->parent->node, &rec, &child, e);
+    if (r == -EEXIST && resident_state(child) == SANDBOX_STATE_RUNNING) {
+        f->children[i] = TAKE_PTR(child); /* an earlier attempt of the same request made it */
+        return 0;
+    }
+    if (r < 0) {
+        return r == -EEXIST ? err_set(e, r, "sandbox_exists", "there is a sandbox %s already", rec.id) : r;
+    }
+    pthread_mutex_lock(&child->op);
+    r = make_child(f, child, e);
+    if (r < 0) {
+        IGNORE_RESULT(lifecycle_remove_all(child, NULL)); /* swept at the next start if it stays */
+    }
+    pthread_mutex_unlock(&child->op);
+    if (r == 0) {
+        f->children[i] = TAKE_PTR(child);
+    }
+    return r;
+}
+
+static void *fork_worker(void *arg)
+{
+    struct forking *f = arg;
+
+    pthread_mutex_lock(&f->lock);
+    while (f->next < f->wish->n && f->error.code == 0) {
+        size_t i = f->next++;
+        struct err e = {0};
+        int r;
+
+        pthread_mutex_unlock(&f->lock);
+        r = fork_one(f, i, &e);
+        pthread_mutex_lock(&f->lock);
+        if (r < 0 && f->error.code == 0) {
+            f->error = e;
+        }
+    }
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+static int fork_all(struct forking *f, struct err *e)
+{
+    pthread_t threads[AT_ONCE];
+    size_t n = MIN(f->wish->n, (size_t)AT_ONCE);
+
+    for (size_t i = 0; i < n; i++) {
+        ASSERT(pthread_create(&threads[i], NULL, fork_worker, f) == 0);
+    }
+    for (size_t i = 0; i < n; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    if (f->error.code == 0) {
+        return 0;
+    }
+    for (size_t i = 0; i < f->wish->n; i++) {
+        if (f->children[i] && lifecycle_delete(f->children[i], NULL) < 0) {
+            log_error(NULL, "a failed fork leaves sandbox %s", f->wish->ids[i]);
+        }
+        resident_unref(TAKE_PTR(f->children[i]));
+    }
+    if (e) {
+        *e = f->error;
+    }
+    return f->error.code;
+}
+
+/* A moment to fork from, and whether it was made only for that. */
+static int choose_moment(struct resident *parent, const char *snapshot, struct snapshot **ret, bool *ret_made,
+                         struct err *e)
+{
+    struct snapshot_wish wish = {.kind = parent->machine ? SNAPSHOT_FULL : SNAPSHOT_DISK, .made_by = "fork"};
+    enum sandbox_state state = resident_state(parent);
+
+    *ret_made = false;
+    if (snapshot) {
+        *ret = snapshot_find(parent, snapshot);
+        return *ret ? 0 : err_field(e, -ENOENT, "snapshot_not_found", "snapshot", "the sandbox has no such snapshot");
+    }
+    if (parent->gone || (state != SANDBOX_STATE_RUNNING && state != SANDBOX_STATE_PAUSED &&
+                         state != SANDBOX_STATE_STOPPED && state != SANDBOX_STATE_FAILED)) {
+        return err_set(e, -ESTALE, "conflict", "a sandbox that is %s cannot be forked", sandbox_state_name(state));
+    }
+    *ret_made = true;
+    return snapshot_take(parent, &wish, ret, e);
+}
+
+int fork_sandbox(struct resident *parent, const struct fork_wish *wish, struct resident **ret, struct err *e)
+{
+    struct forking f = {.parent = parent, .wish = wish, .children = ret};
+    struct snapshot *from = NULL;
+    bool made = false;
+    int r;
+
+    ASSERT(wish->n >= 1 && wish->n <= FORK_CHILDREN_MAX);
+    memset(ret, 0, wish->n * sizeof(*ret));
+    pthread_mutex_init(&f.lock, NULL);
+    pthread_mutex_lock(&parent->op);
+    r = choose_moment(parent, wish->snapshot, &from, &made, e);
+    if (r == 0) {
+        f.from = from;
+        r = fork_all(&f, e);
+    }
+    /* Children hold the memory file and the blocks by themselves: the moment is not needed any more. */
+    if (made && from && snapshot_delete(parent, from, NULL) < 0) {
+        log_warn(&(struct log_ctx){.sandbox = parent->record.id}, "the snapshot of a fork stays until the next start");
+    }
+    if (r == 0) {
+        history_add(parent, "forked", "into %zu", wish->n);
+    }
+    pthread_mutex_unlock(&parent->op);
+    pthread_mutex_destroy(&f.lock);
+    return r;
+}
