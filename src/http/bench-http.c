@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests per second and latency of our server, alone and behind our proxy, measured with our client
- * over loopback TCP and a unix socket. `bench-http [SECONDS_PER_CASE]` prints a table; all
+ * Requests per second and latency of our server, alone and behind our proxy, measured with our
+ * client over loopback TCP and a unix socket. `bench-http [SECONDS_PER_CASE]` prints a table; all
  * threads share the machine, so the figures are of client and server together.
  */
 #include "base/clock.h"
@@ -94,7 +94,8 @@ static int compare(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-static void measure(const char *name, struct http_client *client, unsigned n_callers, double seconds)
+static void measure(const char *name, struct http_client *client, unsigned n_callers,
+                    double seconds)
 {
     struct caller callers[64];
     pthread_t threads[64];
@@ -107,7 +108,8 @@ static void measure(const char *name, struct http_client *client, unsigned n_cal
     for (unsigned i = 0; i < n_callers; i++) {
         int r;
 
-        callers[i] = (struct caller){.client = client, .end_ns = start_ns + (uint64_t)(seconds * 1e9)};
+        callers[i] =
+            (struct caller){.client = client, .end_ns = start_ns + (uint64_t)(seconds * 1e9)};
         callers[i].samples_us = xnew_n(uint32_t, MAX_SAMPLES);
         r = pthread_create(&threads[i], NULL, run_caller, &callers[i]);
         ASSERT(r == 0);
@@ -120,8 +122,8 @@ static void measure(const char *name, struct http_client *client, unsigned n_cal
     }
     took = (double)(clock_now_ns() - start_ns) / 1e9;
     qsort(all, n, sizeof(all[0]), compare);
-    printf("%-28s %2u connections  %8.0f requests/s  p50 %5u us  p90 %5u us  p99 %5u us\n", name, n_callers,
-           (double)n / took, all[n / 2], all[n * 9 / 10], all[n * 99 / 100]);
+    printf("%-28s %2u connections  %8.0f requests/s  p50 %5u us  p90 %5u us  p99 %5u us\n", name,
+           n_callers, (double)n / took, all[n / 2], all[n * 9 / 10], all[n * 99 / 100]);
     free(all);
 }
 
@@ -151,7 +153,8 @@ int main(int argc, char **argv)
     cleanup_free char *unix_url = xasprintf("unix:%s", path);
     struct http_server *back = http_server_new(&(struct http_server_opts){.handler = serve});
     struct http_client *via_unix = client_to(unix_url);
-    struct http_server *front = http_server_new(&(struct http_server_opts){.handler = forward, .ctx = via_unix});
+    struct http_server *front =
+        http_server_new(&(struct http_server_opts){.handler = forward, .ctx = via_unix});
     struct http_client *direct;
     struct http_client *proxied;
     pthread_t threads[2];

@@ -34,7 +34,8 @@ static ssize_t read_chunk_data(struct http_in *in, struct http_io *io, void *dat
     if (n <= 0) {
         return n == 0 ? -EBADMSG : n;
     }
-    if (http1_chunked_next(&in->chunked, data, (size_t)n, &used, &body_len) < 0 || body_len != (size_t)n) {
+    if (http1_chunked_next(&in->chunked, data, (size_t)n, &used, &body_len) < 0 ||
+        body_len != (size_t)n) {
         return -EBADMSG;
     }
     return n;
@@ -106,7 +107,8 @@ ssize_t in_read(struct http_in *in, struct http_io *io, void *data, size_t len)
 
 void out_init(struct http_out *out)
 {
-    *out = (struct http_out){.head = BUF_INIT(HTTP1_MAX_HEAD * 2), .pending = BUF_INIT(OUT_PENDING_MAX)};
+    *out = (struct http_out){.head = BUF_INIT(HTTP1_MAX_HEAD * 2),
+                             .pending = BUF_INIT(OUT_PENDING_MAX)};
 }
 
 void out_done(struct http_out *out)
@@ -170,7 +172,8 @@ static int encode(struct http_out *out, struct out_data d, struct out_pieces *re
     return 0;
 }
 
-int out_write(struct http_out *out, struct http_io *io, struct out_data d, const struct io_wait *wait)
+int out_write(struct http_out *out, struct http_io *io, struct out_data d,
+              const struct io_wait *wait)
 {
     struct out_pieces p;
     int r = encode(out, d, &p);

@@ -45,9 +45,12 @@ struct out_data {
 };
 /* Blocking: everything, encoded, with the head if that is still here, in one write if the socket
  * takes it. -EPROTO: ended with fewer bytes than announced. */
-int out_write(struct http_out *out, struct http_io *io, struct out_data d, const struct io_wait *wait);
-/* Non-blocking: takes all of it (at most 1 MiB, and only when nothing is pending); what the socket does
- * not take is kept pending. */
+int out_write(struct http_out *out, struct http_io *io, struct out_data d,
+              const struct io_wait *wait);
+/*
+ * Non-blocking: takes all of it (at most 1 MiB, and only when nothing is pending); what the socket
+ * does not take is kept pending.
+ */
 int out_try_write(struct http_out *out, struct http_io *io, struct out_data d);
 /* Sends what is pending: 0, -EAGAIN, or another negative errno. */
 int out_try_flush(struct http_out *out, struct http_io *io);

@@ -20,7 +20,10 @@ void client_conn_free(struct client_conn *conn)
 
 /* ---- the pool ---- */
 
-/* A server says nothing to an idle connection but that it is closed; TLS has things of its own to say. */
+/*
+ * A server says nothing to an idle connection but that it is closed; TLS has things of its own to
+ * say.
+ */
 static bool looks_alive(struct client_conn *conn)
 {
     struct pollfd p = {.fd = conn->io.fd, .events = POLLIN | POLLRDHUP};
@@ -89,7 +92,9 @@ void http_client_drop_idle(struct http_client *c)
 
 /* ---- connecting ---- */
 
-/* Nobody is there: never to be mistaken for an answer that says "not found" or "permission denied". */
+/*
+ * Nobody is there: never to be mistaken for an answer that says "not found" or "permission denied".
+ */
 static int unavailable(struct err *e, int code, const char *server)
 {
     const char *text = strerrordesc_np(-code);
@@ -97,11 +102,14 @@ static int unavailable(struct err *e, int code, const char *server)
     if (code == -ECANCELED) {
         return err_set(e, code, "client_gone", "the call was given up");
     }
-    return err_set(e, code == -ENOENT ? -ECONNREFUSED : code, "unavailable", "cannot connect to %s: %s", server,
-                   text ? text : "unknown error");
+    return err_set(e, code == -ENOENT ? -ECONNREFUSED : code, "unavailable",
+                   "cannot connect to %s: %s", server, text ? text : "unknown error");
 }
 
-/* connect(2) on a unix socket waits only while the listener's queue is full; the send timeout bounds that. */
+/*
+ * connect(2) on a unix socket waits only while the listener's queue is full; the send timeout
+ * bounds that.
+ */
 static int connect_unix(const struct http_client *c, const struct io_wait *wait, struct err *e)
 {
     cleanup_close int fd = FD_NONE;
@@ -110,8 +118,8 @@ static int connect_unix(const struct http_client *c, const struct io_wait *wait,
     struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000 + 1};
 
     if (str_copy(a.sun_path, sizeof(a.sun_path), c->url.path) < 0) {
-        return err_set(e, -ENAMETOOLONG, NULL, "the socket path '%s' is longer than %zu bytes", c->url.path,
-                       sizeof(a.sun_path) - 1);
+        return err_set(e, -ENAMETOOLONG, NULL, "the socket path '%s' is longer than %zu bytes",
+                       c->url.path, sizeof(a.sun_path) - 1);
     }
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)) < 0) {
@@ -167,14 +175,16 @@ static int connect_tcp(const struct http_client *c, const struct io_wait *wait, 
         return err_set(e, -EHOSTDOWN, "unavailable", "looking up '%s': %s", host, gai_strerror(r));
     }
     r = -EHOSTDOWN;
-    for (const struct addrinfo *a = found; a && r < 0 && r != -ETIMEDOUT && r != -ECANCELED; a = a->ai_next) {
+    for (const struct addrinfo *a = found; a && r < 0 && r != -ETIMEDOUT && r != -ECANCELED;
+         a = a->ai_next) {
         r = connect_address(a, wait);
     }
     freeaddrinfo(found);
     return r < 0 ? unavailable(e, r, c->host_field) : r;
 }
 
-static int connect_new(struct http_client *c, const struct io_wait *call_wait, struct client_conn **ret, struct err *e)
+static int connect_new(struct http_client *c, const struct io_wait *call_wait,
+                       struct client_conn **ret, struct err *e)
 {
     struct io_wait wait = *call_wait;
     struct client_conn *conn;
@@ -198,8 +208,8 @@ static int connect_new(struct http_client *c, const struct io_wait *call_wait, s
     return 0;
 }
 
-int client_acquire(struct http_client *c, bool fresh, const struct io_wait *wait, struct client_conn **ret,
-                   bool *ret_reused, struct err *e)
+int client_acquire(struct http_client *c, bool fresh, const struct io_wait *wait,
+                   struct client_conn **ret, bool *ret_reused, struct err *e)
 {
     struct client_conn *conn = fresh ? NULL : take_idle(c);
     int r;
@@ -233,7 +243,8 @@ static char *make_host_field(const struct url *url)
     return xasprintf("%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", url->port);
 }
 
-int http_client_new(const char *url, const struct http_client_opts *opts, struct http_client **ret, struct err *e)
+int http_client_new(const char *url, const struct http_client_opts *opts, struct http_client **ret,
+                    struct err *e)
 {
     CLEANUP(http_client_freep) struct http_client *c = xnew(struct http_client);
     int r;
@@ -245,7 +256,8 @@ int http_client_new(const char *url, const struct http_client_opts *opts, struct
     pthread_mutex_init(&c->lock, NULL);
     TAILQ_INIT(&c->idle);
     if (url_parse(url, &c->url) < 0) {
-        return err_set(e, -EINVAL, "invalid_url", "'%s' is not an address: write http://HOST:PORT or unix:/PATH", url);
+        return err_set(e, -EINVAL, "invalid_url",
+                       "'%s' is not an address: write http://HOST:PORT or unix:/PATH", url);
     }
     c->host_field = make_host_field(&c->url);
     if (c->url.scheme == URL_HTTPS) {

@@ -39,7 +39,7 @@ struct http_call {
     bool sent;       /* some byte of the request was taken by the socket */
     bool answered;   /* some byte of the answer has arrived */
     bool head_done;
-    bool upgrade;    /* 101 is a final answer */
+    bool upgrade; /* 101 is a final answer */
     bool keep_alive;
     unsigned n_interim;
     struct buf head; /* the request's head, to be sent again */
@@ -52,9 +52,11 @@ struct http_call {
 };
 
 /* ---- client-conn.c ---- */
-/* A connection for a call: a kept one that looks alive (*ret_reused), unless `fresh`, or a new one. */
-int client_acquire(struct http_client *c, bool fresh, const struct io_wait *wait, struct client_conn **ret,
-                   bool *ret_reused, struct err *e);
+/*
+ * A connection for a call: a kept one that looks alive (*ret_reused), unless `fresh`, or a new one.
+ */
+int client_acquire(struct http_client *c, bool fresh, const struct io_wait *wait,
+                   struct client_conn **ret, bool *ret_reused, struct err *e);
 /* Keeps it, or closes it when there are enough. */
 void client_release_take(struct http_client *c, struct client_conn *conn);
 void client_conn_free(struct client_conn *conn);
@@ -62,10 +64,14 @@ void client_conn_free(struct client_conn *conn);
 /* ---- client.c ---- */
 /* -EAGAIN until the final head is there. */
 int call_try_head(struct http_call *call, struct err *e);
-/* Takes all of d (at most 1 MiB, nothing pending); repeats on a new connection while nothing was sent. */
+/*
+ * Takes all of d (at most 1 MiB, nothing pending); repeats on a new connection while nothing was
+ * sent.
+ */
 int call_try_send(struct http_call *call, struct out_data d, struct err *e);
 /*
- * A kept connection that the server closed just when we used it: nobody has read our request. After `code` from
- * call_try_head: 0 when the request is on its way again, else the error. Connecting may block.
+ * A kept connection that the server closed just when we used it: nobody has read our request. After
+ * `code` from call_try_head: 0 when the request is on its way again, else the error. Connecting may
+ * block.
  */
 int call_try_repeat(struct http_call *call, int code, struct err *e);

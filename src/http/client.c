@@ -20,7 +20,8 @@ static uint64_t deadline_or_never(uint64_t deadline_ns)
 
 /* ---- sending the head ---- */
 
-static const char *framing_fields(const struct http_call_opts *o, const char *method, char *text, size_t size)
+static const char *framing_fields(const struct http_call_opts *o, const char *method, char *text,
+                                  size_t size)
 {
     bool wants_length = str_eq(method, "POST") || str_eq(method, "PUT") || str_eq(method, "PATCH");
 
@@ -34,7 +35,8 @@ static const char *framing_fields(const struct http_call_opts *o, const char *me
     return "";
 }
 
-static int print_headers(struct buf *b, const struct http_headers *h, const struct http_headers *over)
+static int print_headers(struct buf *b, const struct http_headers *h,
+                         const struct http_headers *over)
 {
     int r = 0;
 
@@ -101,7 +103,8 @@ static bool is_broken(int code)
 
 static int call_error(struct http_call *call, int code, const char *what, struct err *e)
 {
-    const char *server = call->client->url.scheme == URL_UNIX ? call->client->url.path : call->client->host_field;
+    const char *server =
+        call->client->url.scheme == URL_UNIX ? call->client->url.path : call->client->host_field;
 
     return err_wrap(e, code, "%s %s", what, server);
 }
@@ -126,7 +129,8 @@ static int start_again(struct http_call *call, struct err *e)
 int call_try_send(struct http_call *call, struct out_data d, struct err *e)
 {
     for (;;) {
-        struct http_out before = call->out; /* counters only: nothing is pending, the head stays until sent */
+        struct http_out before =
+            call->out; /* counters only: nothing is pending, the head stays until sent */
         int r;
 
         if (!call->conn) {
@@ -185,11 +189,13 @@ static int parse_answer(struct http_call *call, size_t head_len, struct err *e)
     bool interim;
 
     if (why != HTTP1_OK) {
-        return err_set(e, -EBADMSG, "bad_answer", "the server's answer is malformed: %s", http1_error_text(why));
+        return err_set(e, -EBADMSG, "bad_answer", "the server's answer is malformed: %s",
+                       http1_error_text(why));
     }
     interim = head.status < 200 && !(head.status == 101 && call->upgrade);
     if (head.status == 101 && !call->upgrade) {
-        return err_set(e, -EBADMSG, "bad_answer", "the server changed the protocol without being asked");
+        return err_set(e, -EBADMSG, "bad_answer",
+                       "the server changed the protocol without being asked");
     }
     if (!interim) {
         take_answer(call, &head);
@@ -216,7 +222,8 @@ int call_try_head(struct http_call *call, struct err *e)
         io = &call->conn->io;
         r = http1_scan(&call->scan, io->in_len ? io_data(io) : "", io->in_len, &head_len);
         if (r == -E2BIG) {
-            return err_set(e, -EBADMSG, "bad_answer", "the head of the server's answer is too large");
+            return err_set(e, -EBADMSG, "bad_answer",
+                           "the head of the server's answer is too large");
         }
         if (r == 0) {
             r = parse_answer(call, head_len, e);
@@ -240,8 +247,8 @@ int call_try_head(struct http_call *call, struct err *e)
 /* The exchange is complete: the connection is free for another call. */
 static void give_back(struct http_call *call)
 {
-    if (call->conn && call->in.done && call->out.done && call->out.pending.len == 0 && call->keep_alive &&
-        !call->upgrade) {
+    if (call->conn && call->in.done && call->out.done && call->out.pending.len == 0 &&
+        call->keep_alive && !call->upgrade) {
         client_release_take(call->client, TAKE_PTR(call->conn));
     }
 }
@@ -304,7 +311,8 @@ static int flush(struct http_call *call, struct err *e)
             return r;
         }
         if (r == 0 && call->status >= 400) {
-            return err_set(e, -EPIPE, "answered_early", "the server refused before the body was over");
+            return err_set(e, -EPIPE, "answered_early",
+                           "the server refused before the body was over");
         }
         r = out_try_flush(&call->out, &call->conn->io);
     }
@@ -332,7 +340,8 @@ static int send_data(struct http_call *call, struct out_data d, struct err *e)
     return 0;
 }
 
-int http_call_new(struct http_client *c, const struct http_call_opts *o, struct http_call **ret, struct err *e)
+int http_call_new(struct http_client *c, const struct http_call_opts *o, struct http_call **ret,
+                  struct err *e)
 {
     CLEANUP(http_call_freep) struct http_call *call = xnew(struct http_call);
     const char *method = o->method ? o->method : "GET";
@@ -350,10 +359,12 @@ int http_call_new(struct http_client *c, const struct http_call_opts *o, struct 
     out_init(&call->out);
     r = print_head(c, o, &call->head);
     if (r == -EINVAL) {
-        return err_set(e, r, "invalid_request", "the request '%s %s' cannot be sent as it is", method, o->target);
+        return err_set(e, r, "invalid_request", "the request '%s %s' cannot be sent as it is",
+                       method, o->target);
     }
     if (r < 0) {
-        return err_set(e, r, "head_too_large", "the head of the request is larger than %u bytes", HTTP1_MAX_HEAD);
+        return err_set(e, r, "head_too_large", "the head of the request is larger than %u bytes",
+                       HTTP1_MAX_HEAD);
     }
     r = client_acquire(c, /* fresh */ false, &call->wait, &call->conn, &call->reused, e);
     if (r < 0) {
@@ -488,7 +499,8 @@ int http_call_all(struct http_call *call, size_t max, char **ret, size_t *ret_le
         size_t step = MAX(MIN(max + 1 - b.len, (size_t)32768), (size_t)1);
 
         if (b.len > max || buf_reserve(&b, step, &room) < 0) {
-            return err_set(e, -E2BIG, "answer_too_large", "the answer is larger than %zu bytes", max);
+            return err_set(e, -E2BIG, "answer_too_large", "the answer is larger than %zu bytes",
+                           max);
         }
         n = http_call_read(call, room, step, e);
         if (n < 0) {
@@ -516,7 +528,8 @@ int http_call_check(struct http_call *call, struct err *e)
     if (r < 0 || call->status < 400) {
         return r;
     }
-    if (http_call_all(call, ERROR_BODY_MAX, &text, &len, NULL) == 0 && json_parse_object(text, len, &json, NULL) == 0) {
+    if (http_call_all(call, ERROR_BODY_MAX, &text, &len, NULL) == 0 &&
+        json_parse_object(text, len, &json, NULL) == 0) {
         error = json_object_get(json, "error");
     }
     snprintf(plain, sizeof(plain), "the server answered %d %s", call->status,
@@ -524,7 +537,8 @@ int http_call_check(struct http_call *call, struct err *e)
     if (!json_is_object(error)) {
         return err_from_http(e, call->status, NULL, plain);
     }
-    r = err_from_http(e, call->status, json_get_string(error, "code", NULL), json_get_string(error, "message", plain));
+    r = err_from_http(e, call->status, json_get_string(error, "code", NULL),
+                      json_get_string(error, "message", plain));
     field = json_get_string(error, "field", NULL);
     if (field && e) {
         snprintf(e->field, sizeof(e->field), "%s", field);
@@ -532,8 +546,8 @@ int http_call_check(struct http_call *call, struct err *e)
     return r;
 }
 
-static int send_json(struct http_client *c, const struct http_json_opts *o, const char *text, struct http_call **ret,
-                     struct err *e)
+static int send_json(struct http_client *c, const struct http_json_opts *o, const char *text,
+                     struct http_call **ret, struct err *e)
 {
     struct http_call_opts call_opts = {
         .method = o->method,
@@ -559,7 +573,8 @@ static int send_json(struct http_client *c, const struct http_json_opts *o, cons
     return r;
 }
 
-int http_client_json(struct http_client *c, const struct http_json_opts *o, json_t **ret, struct err *e)
+int http_client_json(struct http_client *c, const struct http_json_opts *o, json_t **ret,
+                     struct err *e)
 {
     cleanup_free char *body = o->body ? json_text(o->body) : NULL;
     CLEANUP(http_call_freep) struct http_call *call = NULL;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The blocking HTTP client of services and CLI: one struct http_client per server (address, TLS
- * context, pool of idle connections; thread-safe), one struct http_call per request (one thread at a time).
+ * context, pool of idle connections; thread-safe), one struct http_call per request (one thread at
+ * a time).
  *
  *     CLEANUP(http_call_freep) struct http_call *call = NULL;
  *
- *     r = http_call_new(client, &(struct http_call_opts){.method = "GET", .target = "/v1/health"}, &call, e);
+ *     struct http_call_opts o = {.method = "GET", .target = "/v1/health"};
+ *
+ *     r = http_call_new(client, &o, &call, e);
  *     r = http_call_head(call, e);                 // waits for the status and fields
  *     n = http_call_read(call, data, sizeof(data), e);
  *
@@ -14,19 +17,21 @@
  * over: http_call_write then fails with -EPIPE only if the server also stopped reading; ask
  * http_call_head in any case, it may explain.
  *
- * Connection reuse: a call returns its connection to the pool when the answer was read to its end and the
- * server keeps it alive. A pooled connection may have been closed by the server meanwhile:
- * if it turns out dead before any byte of the answer arrived, a call without a body and with a safe or idempotent method
- * (GET, HEAD, PUT, DELETE without body, OPTIONS) is repeated once on a new connection; others are repeated only
- * if nothing was sent at all. A connection that is readable while idle is never used.
+ * Connection reuse: a call returns its connection to the pool when the answer was read to its end
+ * and the server keeps it alive. A pooled connection may have been closed by the server meanwhile:
+ * if it turns out dead before any byte of the answer arrived, a call without a body and with a safe
+ * or idempotent method (GET, HEAD, PUT, DELETE without body, OPTIONS) is repeated once on a new
+ * connection; others are repeated only if nothing was sent at all. A connection that is readable
+ * while idle is never used.
  *
- * Deadlines are absolute (CLOCK_MONOTONIC, clock_now_ns()); 0 means none. deadline_ns bounds the whole call.
- * `watch` lets a call end early: when that descriptor becomes ready (e.g. http_client_pollfd: the
- * client we work for has gone), every blocking step fails with -ECANCELED.
+ * Deadlines are absolute (CLOCK_MONOTONIC, clock_now_ns()); 0 means none. deadline_ns bounds the
+ * whole call. `watch` lets a call end early: when that descriptor becomes ready (e.g.
+ * http_client_pollfd: the client we work for has gone), every blocking step fails with -ECANCELED.
  *
- * Codes meant for callers: -ECONNREFUSED (nobody listens; also when the socket's file is not there), -ETIMEDOUT,
- * -ECANCELED, -ECONNRESET (broke on the way), -EBADMSG (not HTTP, or truncated), -E2BIG. Whatever keeps us from
- * connecting has the reason "unavailable", so that it is never taken for an answer of the server.
+ * Codes meant for callers: -ECONNREFUSED (nobody listens; also when the socket's file is not
+ * there), -ETIMEDOUT, -ECANCELED, -ECONNRESET (broke on the way), -EBADMSG (not HTTP, or
+ * truncated), -E2BIG. Whatever keeps us from connecting has the reason "unavailable", so that it is
+ * never taken for an answer of the server.
  */
 #pragma once
 
@@ -55,19 +60,21 @@ struct http_client_opts {
 };
 
 struct http_call_opts {
-    const char *method;                  /* NULL: GET */
-    const char *target;                  /* path and query, encoded; put behind the client's base path */
-    const struct http_headers *headers;  /* borrowed for the call to http_call_new; may be NULL */
-    int64_t body_length;                 /* HTTP_BODY_NONE, HTTP_BODY_STREAM or a length */
-    const char *content_type;            /* of the body, may be NULL */
+    const char *method; /* NULL: GET */
+    const char *target; /* path and query, encoded; put behind the client's base path */
+    const struct http_headers *headers; /* borrowed for the call to http_call_new; may be NULL */
+    int64_t body_length;                /* HTTP_BODY_NONE, HTTP_BODY_STREAM or a length */
+    const char *content_type;           /* of the body, may be NULL */
     uint64_t deadline_ns;
-    const struct pollfd *watch;          /* copied; may be NULL */
+    const struct pollfd *watch; /* copied; may be NULL */
 };
 
-/* `url`: "http://host:port[/base]", "https://...", "unix:/path/of.sock" or "host:port". opts may be NULL.
- * -EINVAL when it cannot be read. Does not connect. */
-MUST_CHECK int http_client_new(const char *url, const struct http_client_opts *opts, struct http_client **ret,
-                               struct err *e);
+/*
+ * `url`: "http://host:port[/base]", "https://...", "unix:/path/of.sock" or "host:port". opts may be
+ * NULL. -EINVAL when it cannot be read. Does not connect.
+ */
+MUST_CHECK int http_client_new(const char *url, const struct http_client_opts *opts,
+                               struct http_client **ret, struct err *e);
 /* When no call is left. */
 void http_client_free(struct http_client *c);
 DEFINE_CLEANUP(struct http_client *, http_client_free);
@@ -76,9 +83,12 @@ void http_client_header(struct http_client *c, const char *name, const char *val
 /* Closes the idle connections (the server was restarted). */
 void http_client_drop_idle(struct http_client *c);
 
-/* Connects or takes a kept connection and sends the head (with a body: the head leaves together with the first write). */
-MUST_CHECK int http_call_new(struct http_client *c, const struct http_call_opts *opts, struct http_call **ret,
-                             struct err *e);
+/*
+ * Connects or takes a kept connection and sends the head (with a body: the head leaves together
+ * with the first write).
+ */
+MUST_CHECK int http_call_new(struct http_client *c, const struct http_call_opts *opts,
+                             struct http_call **ret, struct err *e);
 /* At any time. An unfinished call closes its connection: the server sees that we are gone. */
 void http_call_free(struct http_call *call);
 DEFINE_CLEANUP(struct http_call *, http_call_free);
@@ -92,22 +102,31 @@ const struct http_headers *http_call_headers(const struct http_call *call);
 const char *http_call_header(const struct http_call *call, const char *name);
 /* -1: not announced. */
 int64_t http_call_length(const struct http_call *call);
-/* Up to len bytes as soon as there are some, 0 at the end. -EBADMSG when the answer was cut short. */
+/*
+ * Up to len bytes as soon as there are some, 0 at the end. -EBADMSG when the answer was cut short.
+ */
 MUST_CHECK ssize_t http_call_read(struct http_call *call, void *data, size_t len, struct err *e);
 /* The same without waiting: -EAGAIN when nothing is there. */
-MUST_CHECK ssize_t http_call_try_read(struct http_call *call, void *data, size_t len, struct err *e);
+MUST_CHECK ssize_t http_call_try_read(struct http_call *call, void *data, size_t len,
+                                      struct err *e);
 /* The rest of the answer, NUL-terminated, at most max (-E2BIG). Caller frees. */
-MUST_CHECK int http_call_all(struct http_call *call, size_t max, char **ret, size_t *ret_len, struct err *e);
+MUST_CHECK int http_call_all(struct http_call *call, size_t max, char **ret, size_t *ret_len,
+                             struct err *e);
 /* When poll says ready, use http_call_try_read until -EAGAIN before polling again. */
 struct pollfd http_call_pollfd(const struct http_call *call);
 void http_call_deadline(struct http_call *call, uint64_t deadline_ns);
 
-/* An answer of 4xx/5xx as an error: reads {"error":{...}} (at most 64 KiB) and sets code (a negative errno that
- * err_http_status maps back to the same status where there is one), reason and sentence. 0 for other statuses. */
+/*
+ * An answer of 4xx/5xx as an error: reads {"error":{...}} (at most 64 KiB) and sets code (a
+ * negative errno that err_http_status maps back to the same status where there is one), reason and
+ * sentence. 0 for other statuses.
+ */
 MUST_CHECK int http_call_check(struct http_call *call, struct err *e);
 
-/* One JSON exchange: body (NULL: none) is borrowed, *ret (may be NULL) is the answer or NULL when it
- * has no body. Answers of 4xx and 5xx are errors as in http_call_check. */
+/*
+ * One JSON exchange: body (NULL: none) is borrowed, *ret (may be NULL) is the answer or NULL when
+ * it has no body. Answers of 4xx and 5xx are errors as in http_call_check.
+ */
 struct http_json_opts {
     const char *method;
     const char *target;
@@ -117,5 +136,5 @@ struct http_json_opts {
     const struct pollfd *watch;
     int *ret_status; /* may be NULL; set also when the answer is an error */
 };
-MUST_CHECK int http_client_json(struct http_client *c, const struct http_json_opts *opts, json_t **ret,
-                                struct err *e);
+MUST_CHECK int http_client_json(struct http_client *c, const struct http_json_opts *opts,
+                                json_t **ret, struct err *e);

@@ -4,8 +4,8 @@
  * knows nothing of HTTP/1 or HTTP/2: names compare without regard to case, order is kept.
  *
  * Fields that come from outside were checked by the parser. Fields that we add go through
- * http_headers_add, which makes response splitting impossible: a name must be a token (ASSERT, names
- * are ours), and a byte that a value cannot carry (controls, DEL) becomes '?'.
+ * http_headers_add, which makes response splitting impossible: a name must be a token (ASSERT,
+ * names are ours), and a byte that a value cannot carry (controls, DEL) becomes '?'.
  */
 #pragma once
 
@@ -23,7 +23,10 @@ struct http_headers {
     size_t cap;
 };
 
-#define HTTP_HEADERS_INIT {0}
+#define HTTP_HEADERS_INIT \
+    { \
+        0 \
+    }
 
 void http_headers_done(struct http_headers *h);
 void http_headers_add(struct http_headers *h, const char *name, const char *value);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TLS under http_io. The socket is reached through a BIO of our own, because OpenSSL's raises SIGPIPE. */
+/*
+ * TLS under http_io. The socket is reached through a BIO of our own, because OpenSSL's raises
+ * SIGPIPE.
+ */
 #include "http/io.h"
 
 #include <arpa/inet.h>
@@ -151,7 +154,8 @@ int io_tls_client_context(const char *ca_file, SSL_CTX **ret, struct err *e)
     SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                               SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     if (!SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) ||
-        !(ca_file ? SSL_CTX_load_verify_file(ctx, ca_file) : SSL_CTX_set_default_verify_paths(ctx))) {
+        !(ca_file ? SSL_CTX_load_verify_file(ctx, ca_file)
+                  : SSL_CTX_set_default_verify_paths(ctx))) {
         SSL_CTX_free(ctx);
         return tls_error(e, -EINVAL, "loading the certificate authorities");
     }
@@ -169,7 +173,8 @@ static int set_peer_name(SSL *ssl, const char *name)
     return SSL_set1_host(ssl, name) && SSL_set_tlsext_host_name(ssl, name);
 }
 
-int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait, struct err *e)
+int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait,
+                   struct err *e)
 {
     static const unsigned char alpn[] = "\x08http/1.1";
     BIO *bio;
@@ -182,7 +187,8 @@ int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const str
     BIO_set_data(bio, io);
     BIO_set_init(bio, 1);
     SSL_set_bio(io->ssl, bio, bio);
-    if (!set_peer_name(io->ssl, name) || SSL_set_alpn_protos(io->ssl, alpn, sizeof(alpn) - 1) != 0) {
+    if (!set_peer_name(io->ssl, name) ||
+        SSL_set_alpn_protos(io->ssl, alpn, sizeof(alpn) - 1) != 0) {
         return tls_error(e, -EINVAL, "preparing the TLS handshake");
     }
     for (;;) {
@@ -198,11 +204,13 @@ int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const str
         }
         r = tls_result(io, n, /* sending */ false);
         if (r == 0) {
-            return err_set(e, -ECONNRESET, NULL, "the server closed the connection in the TLS handshake");
+            return err_set(e, -ECONNRESET, NULL,
+                           "the server closed the connection in the TLS handshake");
         }
         if (r != -EAGAIN && SSL_get_verify_result(io->ssl) != X509_V_OK) {
             ERR_clear_error();
-            return err_set(e, -EPROTO, "tls_not_trusted", "the certificate of '%s' is not trusted: %s", name,
+            return err_set(e, -EPROTO, "tls_not_trusted",
+                           "the certificate of '%s' is not trusted: %s", name,
                            X509_verify_cert_error_string(SSL_get_verify_result(io->ssl)));
         }
         if (r != -EAGAIN) {

@@ -113,7 +113,8 @@ ssize_t io_send(struct http_io *io, const struct iovec *iov, int n_iov)
     if (io->ssl) {
         return io_tls_send(io, iov, n_iov);
     }
-    memcpy(&msg.msg_iov, &iov, sizeof(iov)); /* sendmsg does not change it, whatever its type says */
+    memcpy(&msg.msg_iov, &iov,
+           sizeof(iov)); /* sendmsg does not change it, whatever its type says */
     for (;;) {
         ssize_t n = sendmsg(io->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 

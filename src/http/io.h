@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection's bytes: a non-blocking socket, with or without TLS, and what was read ahead. Everything
- * above it (heads, bodies, WebSocket) is written against the non-blocking calls; io_wait turns them into blocking ones.
- * One thread at a time.
+ * One connection's bytes: a non-blocking socket, with or without TLS, and what was read ahead.
+ * Everything above it (heads, bodies, WebSocket) is written against the non-blocking calls; io_wait
+ * turns them into blocking ones. One thread at a time.
  */
 #pragma once
 
@@ -17,9 +17,9 @@
 #define IO_MAX_IOV 8
 
 struct http_io {
-    int fd;       /* owned */
-    SSL *ssl;     /* owned; NULL: plain */
-    char *in;     /* owned; read ahead of the parser */
+    int fd;   /* owned */
+    SSL *ssl; /* owned; NULL: plain */
+    char *in; /* owned; read ahead of the parser */
     size_t in_pos;
     size_t in_len; /* unread bytes at in + in_pos */
     size_t in_cap;
@@ -39,9 +39,15 @@ void io_done(struct http_io *io);
 /* Both sides of a TLS connection that is to be closed in order. */
 void io_shutdown_send(struct http_io *io);
 
-/* From the buffer first, then from the socket. n > 0; 0 at the end; -EAGAIN; another negative errno. */
+/*
+ * From the buffer first, then from the socket. n > 0; 0 at the end; -EAGAIN; another negative
+ * errno.
+ */
 ssize_t io_recv(struct http_io *io, void *data, size_t len);
-/* Reads more into the buffer, which grows up to max unread bytes. As io_recv; -E2BIG when it is full. */
+/*
+ * Reads more into the buffer, which grows up to max unread bytes. As io_recv; -E2BIG when it is
+ * full.
+ */
 ssize_t io_fill(struct http_io *io, size_t max);
 void io_consume(struct http_io *io, size_t n);
 /* Takes the buffered bytes' memory back when nothing is buffered. */
@@ -72,4 +78,5 @@ void io_tls_done(struct http_io *io);
 /* A context that verifies; ca_file NULL: the system's authorities. */
 int io_tls_client_context(const char *ca_file, SSL_CTX **ret, struct err *e);
 /* Client side: wraps the connected socket. name is checked against the certificate. */
-int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait, struct err *e);
+int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait,
+                   struct err *e);

@@ -14,7 +14,7 @@
 static bool is_hop_by_hop(const char *name)
 {
     static const char *const names[] = {
-        "connection", "keep-alive", "te",   "trailer", "transfer-encoding",
+        "connection", "keep-alive", "te",     "trailer",        "transfer-encoding",
         "upgrade",    "host",       "expect", "content-length",
     };
 
@@ -26,12 +26,15 @@ static bool is_hop_by_hop(const char *name)
     return strncasecmp(name, "proxy-", 6) == 0;
 }
 
-static bool passes(const struct http_headers *all, const char *name, bool (*filter)(const char *name))
+static bool passes(const struct http_headers *all, const char *name,
+                   bool (*filter)(const char *name))
 {
-    return !is_hop_by_hop(name) && !http_headers_has_token(all, "connection", name) && (!filter || filter(name));
+    return !is_hop_by_hop(name) && !http_headers_has_token(all, "connection", name) &&
+           (!filter || filter(name));
 }
 
-void http_proxy_headers(const struct http_request *req, const struct http_proxy_opts *opts, struct http_headers *ret)
+void http_proxy_headers(const struct http_request *req, const struct http_proxy_opts *opts,
+                        struct http_headers *ret)
 {
     for (size_t i = 0; i < req->headers.n; i++) {
         const struct http_header *h = &req->headers.v[i];
@@ -52,9 +55,9 @@ struct proxy {
     char *body; /* owned: a piece of the request's body on its way */
     size_t body_pos;
     size_t body_len;
-    bool body_read;  /* to its end */
-    bool body_sent;  /* all of it, or the upstream takes no more */
-    bool want_send;  /* the upstream said: later */
+    bool body_read; /* to its end */
+    bool body_sent; /* all of it, or the upstream takes no more */
+    bool want_send; /* the upstream said: later */
     bool head_done;
     bool answer_read; /* to its end */
     bool moved;       /* something happened in this round */
@@ -144,7 +147,8 @@ static int begin_answer(struct proxy *p, struct err *e)
     for (size_t i = 0; i < head.headers->n; i++) {
         const struct http_header *h = &head.headers->v[i];
 
-        if (passes(head.headers, h->name, p->opts.response_header) && strcasecmp(h->name, "date") != 0) {
+        if (passes(head.headers, h->name, p->opts.response_header) &&
+            strcasecmp(h->name, "date") != 0) {
             http_reply_header(p->req, h->name, h->value);
         }
     }
@@ -163,7 +167,8 @@ static int write_answer(struct proxy *p, struct out_data d, struct err *e)
     int r;
 
     if (req->out.framing == HTTP1_BODY_LENGTH && d.len > req->out.left && !req->out.mute) {
-        return stop(p, err_set(e, -EPROTO, "bad_answer", "the upstream sent more than it had announced"));
+        return stop(
+            p, err_set(e, -EPROTO, "bad_answer", "the upstream sent more than it had announced"));
     }
     if (req->out.framing == HTTP1_BODY_NONE || req->out.mute) {
         d.len = 0;
@@ -222,12 +227,14 @@ static int wait_for_something(struct proxy *p, struct err *e)
 {
     bool want_body = !p->body_sent && !p->body_read && p->body_len == 0;
     bool want_room = p->req->out.pending.len > 0;
-    uint64_t idle_ns = p->opts.idle_timeout_ms ? deadline_in_ms(p->opts.idle_timeout_ms) : DEADLINE_NEVER;
+    uint64_t idle_ns =
+        p->opts.idle_timeout_ms ? deadline_in_ms(p->opts.idle_timeout_ms) : DEADLINE_NEVER;
     uint64_t deadline_ns = wait_deadline(p, idle_ns);
     struct pollfd fds[2];
     int n;
 
-    fds[0] = io_pollfd(&p->req->conn->io, (short)((want_body ? POLLIN : 0) | (want_room ? POLLOUT : 0)));
+    fds[0] =
+        io_pollfd(&p->req->conn->io, (short)((want_body ? POLLIN : 0) | (want_room ? POLLOUT : 0)));
     fds[0].events |= POLLRDHUP;
     fds[1] = p->ops->pollfd(p->up, !want_room && !p->answer_read, p->want_send);
     do {
@@ -235,7 +242,8 @@ static int wait_for_something(struct proxy *p, struct err *e)
     } while ((n < 0 && errno == EINTR) || (n == 0 && !deadline_passed(deadline_ns)));
     ASSERT(n >= 0);
     if (n == 0) {
-        return stop(p, err_set(e, -ETIMEDOUT, "upstream_timeout", "the upstream did not answer in time"));
+        return stop(
+            p, err_set(e, -ETIMEDOUT, "upstream_timeout", "the upstream did not answer in time"));
     }
     if (fds[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) {
         return stop(p, err_set(e, -ECANCELED, "client_gone", "the client has gone"));
@@ -302,7 +310,8 @@ static void call_flush(struct http_call *call)
         int r = out_try_flush(&call->out, &call->conn->io);
 
         if (r < 0 && r != -EAGAIN) {
-            buf_reset(&call->out.pending); /* it will not be read any more; the answer may say why */
+            buf_reset(
+                &call->out.pending); /* it will not be read any more; the answer may say why */
         }
     }
 }
@@ -342,7 +351,8 @@ static int call_head(void *up, struct http_upstream_head *ret, struct err *e)
 
     call_flush(call);
     if (!call->sent) {
-        r = call_try_send(call, (struct out_data){0}, e); /* the server may answer before there is a body */
+        r = call_try_send(call, (struct out_data){0},
+                          e); /* the server may answer before there is a body */
     }
     if (r == 0) {
         r = call_try_head(call, e);
@@ -392,7 +402,8 @@ static const struct http_upstream_ops call_ops = {
 };
 
 int http_proxy_call(struct http_request *req, struct http_client *client, const char *target,
-                    const struct http_headers *extra, const struct http_proxy_opts *opts, struct err *e)
+                    const struct http_headers *extra, const struct http_proxy_opts *opts,
+                    struct err *e)
 {
     CLEANUP(http_call_freep) struct http_call *call = NULL;
     CLEANUP(http_headers_done) struct http_headers headers = HTTP_HEADERS_INIT;

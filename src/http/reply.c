@@ -49,7 +49,8 @@ static enum http1_framing reply_framing(const struct http_request *req, int stat
     return req->minor == 0 ? HTTP1_BODY_CLOSE : HTTP1_BODY_CHUNKED;
 }
 
-static int print_fields(struct http_request *req, enum http1_framing framing, int64_t length, struct buf *b)
+static int print_fields(struct http_request *req, enum http1_framing framing, int64_t length,
+                        struct buf *b)
 {
     int r = http1_print_field(b, "Date", date_now());
 
@@ -68,7 +69,8 @@ static int print_fields(struct http_request *req, enum http1_framing framing, in
     return r == 0 ? http1_print_end(b) : r;
 }
 
-int reply_prepare(struct http_request *req, int status, const char *content_type, int64_t length, struct err *e)
+int reply_prepare(struct http_request *req, int status, const char *content_type, int64_t length,
+                  struct err *e)
 {
     enum http1_framing framing = reply_framing(req, status, length);
     struct buf *b = &req->out.head;
@@ -139,7 +141,8 @@ static int reply_write(struct http_request *req, struct out_data d, struct err *
     }
 }
 
-int http_reply_begin(struct http_request *req, int status, const char *content_type, int64_t length, struct err *e)
+int http_reply_begin(struct http_request *req, int status, const char *content_type, int64_t length,
+                     struct err *e)
 {
     return reply_prepare(req, status, content_type, length, e);
 }
@@ -159,8 +162,8 @@ int http_end(struct http_request *req, struct err *e)
     return req->out.done ? 0 : reply_write(req, (struct out_data){.end = true}, e);
 }
 
-int http_reply_bytes(struct http_request *req, int status, const char *content_type, const void *data, size_t len,
-                     struct err *e)
+int http_reply_bytes(struct http_request *req, int status, const char *content_type,
+                     const void *data, size_t len, struct err *e)
 {
     int r = reply_prepare(req, status, content_type, (int64_t)len, e);
 
@@ -202,9 +205,11 @@ static void log_failure(const struct http_request *req, const struct err *why)
     int status = err_http_status(why);
 
     if (status >= 500 && status != 501) {
-        log_warn(NULL, "%s %s failed with %d %s: %s", req->method, req->path, status, err_reason(why), why->msg);
+        log_warn(NULL, "%s %s failed with %d %s: %s", req->method, req->path, status,
+                 err_reason(why), why->msg);
     } else {
-        log_debug(NULL, "%s %s: %d %s: %s", req->method, req->path, status, err_reason(why), why->msg);
+        log_debug(NULL, "%s %s: %d %s: %s", req->method, req->path, status, err_reason(why),
+                  why->msg);
     }
 }
 
@@ -226,7 +231,8 @@ static void finish_failed(struct http_request *req, int r, const struct err *giv
 /* Reads the rest of the body away, if it is small and here. */
 static bool drain_body(struct http_request *req)
 {
-    struct io_wait wait = {.deadline_ns = deadline_in_ms(DRAIN_TIMEOUT_MS), .watch = {.fd = FD_NONE}};
+    struct io_wait wait = {.deadline_ns = deadline_in_ms(DRAIN_TIMEOUT_MS),
+                           .watch = {.fd = FD_NONE}};
     char sink[16 * 1024];
     size_t drained = 0;
 
@@ -274,16 +280,18 @@ void conn_refuse(struct http_conn *c, int status, const char *reason, const char
     cleanup_buf struct buf b = BUF_INIT(2048);
     char body[512];
     struct iovec iov;
-    int len = snprintf(body, sizeof(body), "{\"error\":{\"code\":\"%s\",\"message\":\"%s\"}}", reason, text);
+    int len = snprintf(body, sizeof(body), "{\"error\":{\"code\":\"%s\",\"message\":\"%s\"}}",
+                       reason, text);
     int r;
 
     ASSERT(len > 0 && (size_t)len < sizeof(body));
     r = http1_print_status(&b, 1, (unsigned)status);
     if (r == 0) {
-        r = buf_printf(&b,
-                       "Date: %s\r\nServer: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
-                       "Connection: close\r\n\r\n%s",
-                       date_now(), c->server->opts.name, len, body);
+        r = buf_printf(
+            &b,
+            "Date: %s\r\nServer: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+            "Connection: close\r\n\r\n%s",
+            date_now(), c->server->opts.name, len, body);
     }
     ASSERT(r == 0);
     iov = (struct iovec){b.data, b.len};

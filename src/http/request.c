@@ -24,7 +24,8 @@ static void take_fields(struct http_request *req, const struct http1_head *head)
 {
     req->headers.v = xnew_n(struct http_header, head->n_fields + 1);
     for (size_t i = 0; i < head->n_fields; i++) {
-        req->headers.v[i] = (struct http_header){cut(req, head->fields[i].name), cut(req, head->fields[i].value)};
+        req->headers.v[i] =
+            (struct http_header){cut(req, head->fields[i].name), cut(req, head->fields[i].value)};
     }
     req->headers.n = head->n_fields;
 }
@@ -302,7 +303,8 @@ const char *http_query_get(const struct http_request *req, const char *name)
     return NULL;
 }
 
-bool http_query_at(const struct http_request *req, size_t i, const char **ret_name, const char **ret_value)
+bool http_query_at(const struct http_request *req, size_t i, const char **ret_name,
+                   const char **ret_value)
 {
     if (i >= req->n_query) {
         return false;
@@ -312,8 +314,8 @@ bool http_query_at(const struct http_request *req, size_t i, const char **ret_na
     return true;
 }
 
-int http_query_int(const struct http_request *req, const char *name, struct http_query_bounds bounds, int64_t *ret,
-                   struct err *e)
+int http_query_int(const struct http_request *req, const char *name,
+                   struct http_query_bounds bounds, int64_t *ret, struct err *e)
 {
     const char *text = http_query_get(req, name);
     bool negative = text && text[0] == '-';
@@ -325,18 +327,21 @@ int http_query_int(const struct http_request *req, const char *name, struct http
         return 0;
     }
     if (str_to_u64(text + negative, INT64_MAX, &n) < 0) {
-        return err_field(e, -EINVAL, "invalid_parameter", name, "'%s' must be a whole number", name);
+        return err_field(e, -EINVAL, "invalid_parameter", name, "'%s' must be a whole number",
+                         name);
     }
     value = negative ? -(int64_t)n : (int64_t)n;
     if (value < bounds.min || value > bounds.max) {
-        return err_field(e, -EINVAL, "invalid_parameter", name, "'%s' must be between %lld and %lld", name,
-                         (long long)bounds.min, (long long)bounds.max);
+        return err_field(e, -EINVAL, "invalid_parameter", name,
+                         "'%s' must be between %lld and %lld", name, (long long)bounds.min,
+                         (long long)bounds.max);
     }
     *ret = value;
     return 0;
 }
 
-int http_query_bool(const struct http_request *req, const char *name, bool fallback, bool *ret, struct err *e)
+int http_query_bool(const struct http_request *req, const char *name, bool fallback, bool *ret,
+                    struct err *e)
 {
     const char *text = http_query_get(req, name);
 
@@ -370,7 +375,8 @@ static int body_error(struct http_request *req, int code, struct err *e)
     req->body_read_failed = true;
     switch (code) {
     case -E2BIG:
-        return err_set(e, code, "body_too_large", "the body is larger than the %llu bytes allowed here",
+        return err_set(e, code, "body_too_large",
+                       "the body is larger than the %llu bytes allowed here",
                        (unsigned long long)req->body_limit);
     case -EBADMSG:
         return err_set(e, code, "malformed_body", "the body is cut short or malformed");
@@ -449,7 +455,9 @@ int http_body_all(struct http_request *req, size_t max, char **ret, size_t *ret_
 
     http_body_limit(req, max);
     do {
-        size_t step = req->body_length >= 0 ? (size_t)MIN((uint64_t)req->body_length + 1, (uint64_t)max + 1) : 16384;
+        size_t step = req->body_length >= 0
+                          ? (size_t)MIN((uint64_t)req->body_length + 1, (uint64_t)max + 1)
+                          : 16384;
 
         step = MAX(MIN(step, max + 1 - b.len), (size_t)1);
         if (buf_reserve(&b, step, &room) < 0) {

@@ -6,8 +6,14 @@
 
 #include <string.h>
 
-/* How well a pattern fits: smaller is better; what decides is the first segment where two differ. */
-enum segment_rank { RANK_EXACT, RANK_CAPTURE, RANK_REST };
+/*
+ * How well a pattern fits: smaller is better; what decides is the first segment where two differ.
+ */
+enum segment_rank {
+    RANK_EXACT,
+    RANK_CAPTURE,
+    RANK_REST
+};
 #define RANK_MAX_SEGMENTS 24u
 
 struct rank {
@@ -35,7 +41,8 @@ static bool next_segment(const char **path, struct segment *ret)
     return true;
 }
 
-static bool add_param(struct http_route_match *m, struct segment name, struct segment value, bool rest)
+static bool add_param(struct http_route_match *m, struct segment name, struct segment value,
+                      bool rest)
 {
     ASSERT(m->n_params < HTTP_ROUTE_MAX_PARAMS);
     m->params[m->n_params].name = name.p;
@@ -54,7 +61,8 @@ static void add_rank(struct rank *rank, enum segment_rank r)
 }
 
 /* "name...}" at the end of a pattern takes what is left, with its slash. */
-static bool match_rest(const char *open, const char *path, struct http_route_match *m, struct rank *rank)
+static bool match_rest(const char *open, const char *path, struct http_route_match *m,
+                       struct rank *rank)
 {
     const char *dots = strstr(open, "...}");
 
@@ -64,7 +72,8 @@ static bool match_rest(const char *open, const char *path, struct http_route_mat
                      (struct segment){path, strlen(path)}, /* rest */ true);
 }
 
-static bool match_pattern(const char *pattern, const char *path, struct http_route_match *m, struct rank *rank)
+static bool match_pattern(const char *pattern, const char *path, struct http_route_match *m,
+                          struct rank *rank)
 {
     struct segment want;
     struct segment have;
@@ -129,7 +138,8 @@ static bool path_is_plain(const char *path)
         }
         first = false;
         if (s.len <= 6 && url_decode(s.p, s.len, 0, NULL, &len) == 0 && len <= 2) {
-            IGNORE_RESULT(url_decode(s.p, s.len, 0, decoded, &len)); /* it could be decoded just now */
+            IGNORE_RESULT(
+                url_decode(s.p, s.len, 0, decoded, &len)); /* it could be decoded just now */
             if (str_eq(decoded, ".") || str_eq(decoded, "..")) {
                 return false;
             }
@@ -140,7 +150,8 @@ static bool path_is_plain(const char *path)
 
 static bool method_fits(const char *want, const char *method)
 {
-    return str_eq(want, method) || str_eq(want, "*") || (str_eq(want, "GET") && str_eq(method, "HEAD"));
+    return str_eq(want, method) || str_eq(want, "*") ||
+           (str_eq(want, "GET") && str_eq(method, "HEAD"));
 }
 
 void http_router_match(const struct http_router *router, const char *method, const char *path,
@@ -200,7 +211,8 @@ static void take_params(struct http_request *req, const struct http_route_match 
     req->n_params = m->n_params;
 }
 
-static int method_not_allowed(const struct http_router *router, struct http_request *req, struct err *e)
+static int method_not_allowed(const struct http_router *router, struct http_request *req,
+                              struct err *e)
 {
     cleanup_buf struct buf allow = BUF_INIT(256);
 
@@ -219,8 +231,8 @@ static int method_not_allowed(const struct http_router *router, struct http_requ
         }
     }
     http_reply_header(req, "Allow", buf_str(&allow));
-    return err_set(e, -EOPNOTSUPP, "method_not_allowed", "%s is not possible here, only %s", req->method,
-                   buf_str(&allow));
+    return err_set(e, -EOPNOTSUPP, "method_not_allowed", "%s is not possible here, only %s",
+                   req->method, buf_str(&allow));
 }
 
 int http_router_handle(const struct http_router *router, struct http_request *req, struct err *e)

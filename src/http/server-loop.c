@@ -87,7 +87,8 @@ static void submit(struct http_conn *c)
 static void on_head_bytes(struct http_conn *c)
 {
     for (;;) {
-        int r = http1_scan(&c->scan, c->io.in_len ? io_data(&c->io) : "", c->io.in_len, &c->head_len);
+        int r =
+            http1_scan(&c->scan, c->io.in_len ? io_data(&c->io) : "", c->io.in_len, &c->head_len);
         ssize_t n;
 
         if (r == 0) {
@@ -192,7 +193,8 @@ static bool make_room(struct http_server *s)
     return room;
 }
 
-static void add_connection(struct http_server *s, const struct listener *l, int fd, const struct sockaddr *a)
+static void add_connection(struct http_server *s, const struct listener *l, int fd,
+                           const struct sockaddr *a)
 {
     struct http_conn *c = xnew(struct http_conn);
     bool room = make_room(s);
@@ -272,7 +274,9 @@ static uint64_t next_deadline(struct http_server *s)
 
     pthread_mutex_lock(&s->lock);
     if (s->n_conns > 0) {
-        /* A pool thread may give a connection back while we sleep: it cannot time out before this. */
+        /*
+         * A pool thread may give a connection back while we sleep: it cannot time out before this.
+         */
         next = MIN(next, deadline_in_ms(MIN(s->opts.idle_timeout_ms, s->opts.head_timeout_ms)));
     }
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
@@ -328,7 +332,8 @@ static void handle_event(struct http_server *s, const struct epoll_event *ev)
 static void run_round(struct http_server *s, uint64_t deadline_ns)
 {
     struct epoll_event events[ROUND_EVENTS];
-    int n = epoll_wait(s->epoll_fd, events, ROUND_EVENTS, deadline_poll_ms(MIN(deadline_ns, next_deadline(s))));
+    int n = epoll_wait(s->epoll_fd, events, ROUND_EVENTS,
+                       deadline_poll_ms(MIN(deadline_ns, next_deadline(s))));
 
     ASSERT(n >= 0 || errno == EINTR);
     for (int i = 0; i < n; i++) {
@@ -374,7 +379,8 @@ static void cut_running(struct http_server *s)
     pthread_mutex_lock(&s->lock);
     bury_list_locked(&s->queue);
     bury_list_locked(&s->lingers);
-    TAILQ_FOREACH (c, &s->running, entry) {
+    TAILQ_FOREACH(c, &s->running, entry)
+    {
         shutdown(c->io.fd, SHUT_RDWR);
     }
     pthread_mutex_unlock(&s->lock);

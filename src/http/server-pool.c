@@ -45,7 +45,9 @@ void conn_arm_locked(struct http_conn *c, enum conn_state state)
 {
     struct http_server *s = c->server;
     struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = c};
-    struct conn_list *list = state == CONN_LINGER ? &s->lingers : c->io.in_len > 0 ? &s->heads : &s->waiting;
+    struct conn_list *list = state == CONN_LINGER ? &s->lingers
+                             : c->io.in_len > 0   ? &s->heads
+                                                  : &s->waiting;
 
     ASSERT(state == CONN_HEAD || state == CONN_LINGER);
     c->state = state;
@@ -58,7 +60,8 @@ void conn_arm_locked(struct http_conn *c, enum conn_state state)
         c->watched = true;
     }
     if (state == CONN_LINGER || atomic_load(&s->stopping)) {
-        server_wake(s); /* a deadline nearer than it may be sleeping to; or it has dropped the idle ones before */
+        /* It may be sleeping to a later deadline, or have dropped the idle ones before. */
+        server_wake(s);
     }
 }
 
@@ -148,7 +151,8 @@ static bool keep(struct http_conn *c)
 
     c->scan = (struct http1_scan){0};
     io_trim(&c->io);
-    complete = http1_scan(&c->scan, c->io.in ? io_data(&c->io) : "", c->io.in_len, &c->head_len) == 0;
+    complete =
+        http1_scan(&c->scan, c->io.in ? io_data(&c->io) : "", c->io.in_len, &c->head_len) == 0;
     pthread_mutex_lock(&s->lock);
     if (!complete) {
         conn_arm_locked(c, CONN_HEAD); /* also what is too large: the loop thread refuses it */

@@ -23,8 +23,8 @@ static void fill_defaults(struct http_server_opts *o)
         unsigned *field;
         unsigned value;
     } defaults[] = {
-        {&o->max_threads, 256},         {&o->max_connections, 4096}, {&o->max_queue, 1024},
-        {&o->idle_timeout_ms, 75000},   {&o->head_timeout_ms, 10000}, {&o->io_timeout_ms, 30000},
+        {&o->max_threads, 256},        {&o->max_connections, 4096},  {&o->max_queue, 1024},
+        {&o->idle_timeout_ms, 75000},  {&o->head_timeout_ms, 10000}, {&o->io_timeout_ms, 30000},
         {&o->drain_timeout_ms, 10000},
     };
 
@@ -59,7 +59,8 @@ struct http_server *http_server_new(const struct http_server_opts *opts)
     pthread_cond_init(&s->work, NULL);
     s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    ASSERT(s->epoll_fd >= 0 && s->wake_fd >= 0); /* at start: nothing can have used the descriptors up */
+    ASSERT(s->epoll_fd >= 0 &&
+           s->wake_fd >= 0); /* at start: nothing can have used the descriptors up */
     return s;
 }
 
@@ -74,7 +75,8 @@ void listener_done(struct listener *l)
     l->fd = fd_close(l->fd);
 }
 
-static struct listener *add_listener(struct http_server *s, int fd, http_peer_allowed_fn *peer_allowed)
+static struct listener *add_listener(struct http_server *s, int fd,
+                                     http_peer_allowed_fn *peer_allowed)
 {
     struct listener *l;
     int r = fd_set_nonblock(fd, true);
@@ -118,12 +120,14 @@ int http_server_listen_tcp(struct http_server *s, const char *address, struct er
     int r;
 
     if (url_parse(address, &url) < 0 || url.scheme != URL_HTTP || url.path[0]) {
-        return err_set(e, -EINVAL, "invalid_address", "'%s' is not an address: write HOST:PORT", address);
+        return err_set(e, -EINVAL, "invalid_address", "'%s' is not an address: write HOST:PORT",
+                       address);
     }
     snprintf(port, sizeof(port), "%u", url.port);
     r = getaddrinfo(url.host[0] ? url.host : NULL, port, &hints, &found);
     if (r != 0) {
-        return err_set(e, -EINVAL, "invalid_address", "looking up '%s': %s", address, gai_strerror(r));
+        return err_set(e, -EINVAL, "invalid_address", "looking up '%s': %s", address,
+                       gai_strerror(r));
     }
     r = bind_tcp(found);
     freeaddrinfo(found);

@@ -89,9 +89,11 @@ static int empty(struct http_request *req, struct err *e)
 }
 
 static const struct http_route routes[] = {
-    {"GET", "/hello", hello, 0},         {"GET", "/headers", headers, 0}, {"POST", "/echo", echo_stream, 0},
-    {"POST", "/json", echo_json, 0},     {"GET", "/fail", fail, 0},       {"GET", "/break", break_off, 0},
-    {"GET", "/wait", wait_here, 0},      {"PUT", "/refuse", refuse, 0},   {"DELETE", "/empty", empty, 0},
+    {"GET", "/hello", hello, 0},       {"GET", "/headers", headers, 0},
+    {"POST", "/echo", echo_stream, 0}, {"POST", "/json", echo_json, 0},
+    {"GET", "/fail", fail, 0},         {"GET", "/break", break_off, 0},
+    {"GET", "/wait", wait_here, 0},    {"PUT", "/refuse", refuse, 0},
+    {"DELETE", "/empty", empty, 0},
 };
 
 static int handle(struct http_request *req, struct err *e)
@@ -153,7 +155,8 @@ static void head_has_a_length_and_no_body(void)
     struct err e = {0};
     char data[64];
 
-    REQUIRE(http_call_new(c, &(struct http_call_opts){.method = "HEAD", .target = "/hello"}, &call, &e) == 0);
+    REQUIRE(http_call_new(c, &(struct http_call_opts){.method = "HEAD", .target = "/hello"}, &call,
+                          &e) == 0);
     CHECK_INT(http_call_read(call, data, sizeof(data), &e), 0);
     CHECK_INT(http_call_length(call), 5);
 }
@@ -191,7 +194,8 @@ static void restarted_server_is_reached(void)
     url = xasprintf("unix:%s", path);
     c = connect_to(url);
     for (int i = 0; i < 3; i++) {
-        struct test_server t = {.server = http_server_new(&(struct http_server_opts){.handler = handle})};
+        struct test_server t = {.server =
+                                    http_server_new(&(struct http_server_opts){.handler = handle})};
         cleanup_free char *body = NULL;
         struct err e = {0};
 
@@ -205,7 +209,9 @@ static void restarted_server_is_reached(void)
     CHECK_INT(rmdir(dir), 0);
 }
 
-/* A server that answers its first request, waits for the second and closes on it without an answer. */
+/*
+ * A server that answers its first request, waits for the second and closes on it without an answer.
+ */
 static void *closing_server(void *arg)
 {
     static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
@@ -325,7 +331,9 @@ static void json_goes_there_and_back(void)
     json_decref(j);
     json_decref(body);
     j = NULL;
-    CHECK_INT(http_client_json(c, &(struct http_json_opts){.method = "DELETE", .target = "/empty"}, &j, &e), 0);
+    CHECK_INT(http_client_json(c, &(struct http_json_opts){.method = "DELETE", .target = "/empty"},
+                               &j, &e),
+              0);
     CHECK(!j);
 }
 
@@ -336,7 +344,9 @@ static void errors_come_back_as_errors(void)
     struct err e = {0};
     int status = 0;
 
-    CHECK_INT(http_client_json(c, &(struct http_json_opts){.target = "/fail", .ret_status = &status}, NULL, &e), e.code);
+    CHECK_INT(http_client_json(
+                  c, &(struct http_json_opts){.target = "/fail", .ret_status = &status}, NULL, &e),
+              e.code);
     CHECK_INT(status, 409);
     CHECK_INT(err_http_status(&e), 409);
     CHECK_STR(e.reason, "taken");
@@ -409,7 +419,8 @@ static void deadline_and_watch_end_a_call(void)
     watch = (struct pollfd){.fd = fds[0], .events = POLLIN};
     {
         CLEANUP(http_call_freep) struct http_call *call = NULL;
-        struct http_call_opts o = {.target = "/wait", .deadline_ns = deadline_in_ms(20), .watch = &watch};
+        struct http_call_opts o = {
+            .target = "/wait", .deadline_ns = deadline_in_ms(20), .watch = &watch};
 
         REQUIRE(http_call_new(c, &o, &call, &e) == 0);
         CHECK_INT(http_call_head(call, &e), -ETIMEDOUT);
@@ -465,7 +476,9 @@ static void *caller_main(void *arg)
 
 static void one_client_serves_many_threads(void)
 {
-    enum { N = 8 };
+    enum {
+        N = 8
+    };
     TEST_SERVER(t, .handler = handle);
     CLEANUP(http_client_freep) struct http_client *c = connect_to(t.url);
     pthread_t threads[N];

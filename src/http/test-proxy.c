@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A front server that forwards everything to a back server; both are ours, the client is a raw socket. */
+/*
+ * A front server that forwards everything to a back server; both are ours, the client is a raw
+ * socket.
+ */
 #include "http/proxy.h"
 #include "http/route.h"
 #include "http/test-support.h"
@@ -98,14 +101,16 @@ static int big(struct http_request *req, struct err *e)
 }
 
 static const struct http_route back_routes[] = {
-    {"GET", "/hello", hello, 0},         {"*", "/show{rest...}", show, 0}, {"POST", "/echo", echo, 0},
-    {"GET", "/break", break_off, 0},     {"*", "/gone", wait_for_client, 0}, {"PUT", "/refuse", refuse, 0},
-    {"DELETE", "/empty", empty, 0},      {"GET", "/big", big, 0},
+    {"GET", "/hello", hello, 0},        {"*", "/show{rest...}", show, 0},
+    {"POST", "/echo", echo, 0},         {"GET", "/break", break_off, 0},
+    {"*", "/gone", wait_for_client, 0}, {"PUT", "/refuse", refuse, 0},
+    {"DELETE", "/empty", empty, 0},     {"GET", "/big", big, 0},
 };
 
 static int back(struct http_request *req, struct err *e)
 {
-    static const struct http_router router = {.routes = back_routes, .n_routes = ARRAY_SIZE(back_routes)};
+    static const struct http_router router = {.routes = back_routes,
+                                              .n_routes = ARRAY_SIZE(back_routes)};
 
     return http_router_handle(&router, req, e);
 }
@@ -124,10 +129,11 @@ static bool not_authorization(const char *name)
 static int front(struct http_request *req, struct err *e)
 {
     CLEANUP(http_headers_done) struct http_headers extra = HTTP_HEADERS_INIT;
-    const struct http_proxy_opts opts = {.request_header = not_authorization, .response_header = not_cookie};
+    const struct http_proxy_opts opts = {.request_header = not_authorization,
+                                         .response_header = not_cookie};
     const char *query = http_request_query_raw(req);
-    cleanup_free char *target =
-        xasprintf("%s%s%s", http_request_path(req) + strlen("/front"), query ? "?" : "", query ? query : "");
+    cleanup_free char *target = xasprintf("%s%s%s", http_request_path(req) + strlen("/front"),
+                                          query ? "?" : "", query ? query : "");
 
     http_headers_add(&extra, "X-Front", "added");
     return http_proxy_call(req, http_request_ctx(req), target, &extra, &opts, e);
@@ -204,9 +210,11 @@ static void fields_are_filtered(void)
 {
     PAIR(p);
     cleanup_free char *answer = raw_exchange(
-        &p.front, "GET /front/show/a%2Fb?x=%20 HTTP/1.1\r\nHost: outer\r\nConnection: close, x-hop\r\nX-Hop: 1\r\n"
-                  "Keep-Alive: 5\r\nProxy-Authorization: p\r\nAuthorization: secret\r\nX-Front: forged\r\n"
-                  "X-Kept: k\r\n\r\n");
+        &p.front,
+        "GET /front/show/a%2Fb?x=%20 HTTP/1.1\r\nHost: outer\r\nConnection: close, x-hop\r\nX-Hop: "
+        "1\r\n"
+        "Keep-Alive: 5\r\nProxy-Authorization: p\r\nAuthorization: secret\r\nX-Front: forged\r\n"
+        "X-Kept: k\r\n\r\n");
 
     CHECK(strstr(answer, "GET /show/a%2Fb?x=%20\n"));
     CHECK(strstr(answer, "X-Kept=k\n"));
@@ -226,7 +234,8 @@ static void both_directions_stream_at_once(void)
     cleanup_buf struct buf b = BUF_INIT(100000);
 
     raw_send(fd, "POST /front/echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
-    CHECK(raw_read(fd, "Transfer-Encoding: chunked\r\n", &b, NULL)); /* the answer begins before the body */
+    CHECK(raw_read(fd, "Transfer-Encoding: chunked\r\n", &b,
+                   NULL)); /* the answer begins before the body */
     raw_send(fd, "4\r\nping\r\n");
     CHECK(raw_read(fd, "4\r\nping\r\n", &b, NULL));
     raw_send(fd, "4\r\npong\r\n");

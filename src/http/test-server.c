@@ -6,8 +6,8 @@
 #include <poll.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 static sem_t entered;      /* a handler has begun to wait */
 static sem_t released;     /* it may go on */
@@ -140,20 +140,13 @@ static int swallow(struct http_request *req, struct err *e)
 }
 
 static const struct http_route routes[] = {
-    {"GET", "/hello", hello, 0},
-    {"POST", "/echo", echo, 0},
-    {"POST", "/json", parse_json, 0},
-    {"POST", "/swallow", swallow, 0},
-    {"GET", "/things/{id}", describe, 0},
-    {"PUT", "/things/{id}", describe, 0},
-    {"*", "/rest{rest...}", rest, 0},
-    {"GET", "/stream", stream, 0},
-    {"GET", "/break", break_off, 0},
-    {"GET", "/fail", fail, 0},
-    {"GET", "/nothing", say_nothing, 0},
-    {"GET", "/wait", wait_here, 0},
-    {"GET", "/gone", wait_for_client, 0},
-    {"GET", "/count", count, 0},
+    {"GET", "/hello", hello, 0},          {"POST", "/echo", echo, 0},
+    {"POST", "/json", parse_json, 0},     {"POST", "/swallow", swallow, 0},
+    {"GET", "/things/{id}", describe, 0}, {"PUT", "/things/{id}", describe, 0},
+    {"*", "/rest{rest...}", rest, 0},     {"GET", "/stream", stream, 0},
+    {"GET", "/break", break_off, 0},      {"GET", "/fail", fail, 0},
+    {"GET", "/nothing", say_nothing, 0},  {"GET", "/wait", wait_here, 0},
+    {"GET", "/gone", wait_for_client, 0}, {"GET", "/count", count, 0},
 };
 
 static int handle(struct http_request *req, struct err *e)
@@ -189,7 +182,9 @@ static void requests_are_answered(void)
         {"rest", "PATCH /rest/a%2fb/c?x=1 HTTP/1.1\r\n" CLOSE, "200", "/a%2fb/c"},
         {"empty rest", "GET /rest HTTP/1.1\r\n" CLOSE, "200", ""},
         {"body", "POST /echo HTTP/1.1\r\nContent-Length: 3\r\n" CLOSE "xyz", "200", "xyz"},
-        {"chunked body", "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" CLOSE "2\r\nxy\r\n1\r\nz\r\n0\r\n\r\n",
+        {"chunked body",
+         "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" CLOSE
+         "2\r\nxy\r\n1\r\nz\r\n0\r\n\r\n",
          "200", "xyz"},
         {"stream", "GET /stream HTTP/1.1\r\n" CLOSE, "200",
          "3\r\nabc\r\n3\r\nabc\r\n3\r\nabc\r\n0\r\n\r\n"},
@@ -218,13 +213,16 @@ static void bad_requests_are_refused(void)
         const char *status;
         const char *code;
     } cases[] = {
-        {"length and chunked", "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n" CLOSE "xyz",
+        {"length and chunked",
+         "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n" CLOSE "xyz",
          "400", "bad_request"},
-        {"two lengths", "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n" CLOSE "xyz", "400",
+        {"two lengths",
+         "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n" CLOSE "xyz", "400",
          "bad_request"},
         {"no host", "GET /hello HTTP/1.1\r\nConnection: close\r\n\r\n", "400", "bad_request"},
         {"version", "GET /hello HTTP/2.0\r\n" CLOSE, "505", "bad_request"},
-        {"coding", "POST /echo HTTP/1.1\r\nTransfer-Encoding: gzip\r\n" CLOSE, "501", "bad_request"},
+        {"coding", "POST /echo HTTP/1.1\r\nTransfer-Encoding: gzip\r\n" CLOSE, "501",
+         "bad_request"},
         {"not http", "\x16\x03\x01 hello", "400", "bad_request"},
         {"bare lf", "GET /hello HTTP/1.1\nHost: h\n\n", "400", "bad_request"},
         {"bad escape in the path", "GET /things/%zz HTTP/1.1\r\n" CLOSE, "400", "bad_request"},
@@ -238,9 +236,12 @@ static void bad_requests_are_refused(void)
         {"wrong method", "DELETE /things/a HTTP/1.1\r\n" CLOSE, "405", "method_not_allowed"},
         {"handler's error", "GET /fail HTTP/1.1\r\n" CLOSE, "404", "thing_not_found"},
         {"handler says nothing", "GET /nothing HTTP/1.1\r\n" CLOSE, "500", "internal"},
-        {"announced too much", "POST /echo HTTP/1.1\r\nContent-Length: 1001\r\n" CLOSE, "413", "body_too_large"},
-        {"bad chunk", "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" CLOSE "zz\r\n", "400", "malformed_body"},
-        {"bad json", "POST /json HTTP/1.1\r\nContent-Length: 2\r\n" CLOSE "{x", "400", "invalid_json"},
+        {"announced too much", "POST /echo HTTP/1.1\r\nContent-Length: 1001\r\n" CLOSE, "413",
+         "body_too_large"},
+        {"bad chunk", "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" CLOSE "zz\r\n", "400",
+         "malformed_body"},
+        {"bad json", "POST /json HTTP/1.1\r\nContent-Length: 2\r\n" CLOSE "{x", "400",
+         "invalid_json"},
         {"parameter no number", "GET /count?n=1x HTTP/1.1\r\n" CLOSE, "400", "invalid_parameter"},
         {"parameter too large", "GET /count?n=11 HTTP/1.1\r\n" CLOSE, "400", "invalid_parameter"},
     };
@@ -293,8 +294,10 @@ static void connection_is_kept_and_pipelined(void)
     raw_send(fd, "GET /hello HTTP/1.1\r\nHost: h\r\n\r\n");
     CHECK(raw_read(fd, "hello", &b, NULL));
     buf_reset(&b);
-    raw_send(fd, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\noneGET /things/two HTTP/1.1\r\nHost: h\r\n\r\n"
-                 "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nthree\r\n0\r\n\r\n"
+    raw_send(fd, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\noneGET /things/two "
+                 "HTTP/1.1\r\nHost: h\r\n\r\n"
+                 "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+                 "chunked\r\n\r\n5\r\nthree\r\n0\r\n\r\n"
                  "GET /hello HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     CHECK(raw_read(fd, NULL, &b, NULL));
     CHECK(strstr(buf_str(&b), "\r\n\r\noneHTTP/1.1 200"));
@@ -339,12 +342,15 @@ static void body_is_asked_for_when_expected(void)
     cleanup_close int fd = raw_connect(&t);
     cleanup_buf struct buf b = BUF_INIT(100000);
 
-    raw_send(fd, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+    raw_send(fd,
+             "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
     CHECK(raw_read(fd, "HTTP/1.1 100 Continue\r\n\r\n", &b, NULL));
     raw_send(fd, "abc");
     CHECK(raw_read(fd, "\r\n\r\nabc", &b, NULL));
     buf_reset(&b);
-    raw_send(fd, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 2000\r\nExpect: 100-continue\r\n\r\n");
+    raw_send(
+        fd,
+        "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 2000\r\nExpect: 100-continue\r\n\r\n");
     CHECK(raw_read(fd, NULL, &b, NULL));
     CHECK(strncmp(buf_str(&b), "HTTP/1.1 413", 12) == 0);
 }
@@ -392,7 +398,8 @@ static void idle_connection_is_closed(void)
 static void slow_body_is_cut_off(void)
 {
     TEST_SERVER(t, .handler = handle, .io_timeout_ms = 50);
-    cleanup_free char *answer = raw_exchange(&t, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf");
+    cleanup_free char *answer =
+        raw_exchange(&t, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf");
 
     CHECK(strncmp(answer, "HTTP/1.1 408 ", 13) == 0);
 }
@@ -516,7 +523,8 @@ static bool myself(const struct ucred *peer, void *ctx)
 
 static void check_unix(const char *path, http_peer_allowed_fn *allowed, const char *want)
 {
-    struct test_server t = {.server = http_server_new(&(struct http_server_opts){.handler = handle})};
+    struct test_server t = {.server =
+                                http_server_new(&(struct http_server_opts){.handler = handle})};
     cleanup_buf struct buf b = BUF_INIT(100000);
     struct err e = {0};
     struct stat st;
@@ -579,7 +587,8 @@ static void *load_main(void *arg)
         char want[32];
 
         snprintf(want, sizeof(want), "\r\n\r\nbody-%u.", i);
-        snprintf(request, sizeof(request), "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: %zu\r\n\r\n%s",
+        snprintf(request, sizeof(request),
+                 "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: %zu\r\n\r\n%s",
                  strlen(want) - 4, want + 4);
         buf_reset(&b);
         if (sock_send_all(fd, request, strlen(request), deadline_in_ms(TEST_DEADLINE_MS)) < 0 ||
@@ -591,9 +600,33 @@ static void *load_main(void *arg)
     return NULL;
 }
 
+/* Without descriptors nothing can be accepted; with some again the waiting client is served. */
+static void accepting_goes_on_after_descriptors_run_out(void)
+{
+    TEST_SERVER(t, .handler = handle);
+    cleanup_buf struct buf b = BUF_INIT(100000);
+    struct rlimit before;
+    struct rlimit tight;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    REQUIRE(fd >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+    close(fd);
+    tight = (struct rlimit){(rlim_t)fd + 1, before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+    fd = raw_connect(&t); /* takes the last one */
+    raw_send(fd, "GET /hello HTTP/1.1\r\n" CLOSE);
+    CHECK_INT(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 30),
+              0); /* nobody can serve it */
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(raw_read(fd, "\r\n\r\nhello", &b, NULL));
+    close(fd);
+}
+
 static void many_clients_at_once(void)
 {
-    enum { N = 16 };
+    enum {
+        N = 16
+    };
     TEST_SERVER(t, .handler = handle, .max_threads = 4, .done = on_done);
     pthread_t threads[N];
     struct load loads[N];
@@ -614,7 +647,9 @@ static void many_clients_at_once(void)
 
 static void large_bodies_arrive_whole(void)
 {
-    enum { BLOCKS = 64 };
+    enum {
+        BLOCKS = 64
+    };
     TEST_SERVER(t, .handler = handle);
     cleanup_close int fd = raw_connect(&t);
     cleanup_buf struct buf b = BUF_INIT(100000);
@@ -659,6 +694,7 @@ int main(int argc, char **argv)
         T(stop_cuts_what_does_not_end),
         T(unix_socket_checks_its_peers),
         T(taken_port_is_reported),
+        T(accepting_goes_on_after_descriptors_run_out),
         T(many_clients_at_once),
         T(large_bodies_arrive_whole),
     };

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of this folder share: a server in a thread, and a raw socket to speak to it byte by byte. */
+/*
+ * What the tests of this folder share: a server in a thread, and a raw socket to speak to it byte
+ * by byte.
+ */
 #pragma once
 
 #include "base/buf.h"
@@ -25,7 +28,7 @@ struct test_server {
     char url[64];
 };
 
-static void *test_server_main(void *arg)
+static inline void *test_server_main(void *arg)
 {
     struct test_server *t = arg;
 
@@ -33,7 +36,7 @@ static void *test_server_main(void *arg)
     return NULL;
 }
 
-static void test_server_start(struct test_server *t, const struct http_server_opts *opts)
+static inline void test_server_start(struct test_server *t, const struct http_server_opts *opts)
 {
     struct err e = {0};
     int r;
@@ -86,8 +89,10 @@ static inline void raw_send(int fd, const char *text)
     CHECK_INT(sock_send_all(fd, text, strlen(text), deadline_in_ms(TEST_DEADLINE_MS)), 0);
 }
 
-/* Reads until `until` has been seen (or the end, when NULL). False at a premature end; *ret_code, when asked for, is the errno
- * or 0 of the last read. */
+/*
+ * Reads until `until` has been seen (or the end, when NULL). False at a premature end; *ret_code,
+ * when asked for, is the errno or 0 of the last read.
+ */
 static inline bool raw_read(int fd, const char *until, struct buf *b, int *ret_code)
 {
     uint64_t deadline_ns = deadline_in_ms(TEST_DEADLINE_MS);

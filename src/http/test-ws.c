@@ -20,7 +20,8 @@ static int serve(struct http_request *req, struct err *e)
     }
     while ((r = ws_read(ws, &m, deadline_in_ms(TEST_DEADLINE_MS), e)) == 0 && m.type != WS_CLOSE) {
         if (m.len == 3 && memcmp(m.data, "bye", 3) == 0) {
-            r = ws_close(ws, WS_CLOSE_GOING_AWAY, "as you wish", deadline_in_ms(TEST_DEADLINE_MS), e);
+            r = ws_close(ws, WS_CLOSE_GOING_AWAY, "as you wish", deadline_in_ms(TEST_DEADLINE_MS),
+                         e);
             break;
         }
         r = ws_write(ws, m.type, m.data, m.len, deadline_in_ms(TEST_DEADLINE_MS), e);
@@ -117,7 +118,8 @@ static int open_raw(const struct test_server *t)
     raw_send(fd, UPGRADE "\r\n");
     CHECK(raw_read(fd, "\r\n\r\n", &b, NULL));
     CHECK(strncmp(buf_str(&b), "HTTP/1.1 101 Switching Protocols\r\n", 34) == 0);
-    CHECK(strstr(buf_str(&b), "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n")); /* RFC 6455, 1.3 */
+    CHECK(strstr(buf_str(&b),
+                 "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n")); /* RFC 6455, 1.3 */
     CHECK(!strstr(buf_str(&b), "Sec-WebSocket-Protocol"));
     return fd;
 }
@@ -126,7 +128,8 @@ static int open_raw(const struct test_server *t)
 static void send_frame(int fd, unsigned first, const char *payload, bool masked)
 {
     cleanup_buf struct buf b = BUF_INIT(1000);
-    unsigned char head[] = {(unsigned char)first, (unsigned char)(strlen(payload) | (masked ? 0x80u : 0u))};
+    unsigned char head[] = {(unsigned char)first,
+                            (unsigned char)(strlen(payload) | (masked ? 0x80u : 0u))};
 
     ASSERT(strlen(payload) < 126);
     CHECK_INT(buf_add(&b, head, sizeof(head)), 0);
@@ -193,7 +196,8 @@ static void protocol_errors_close_with_their_code(void)
         send_frame(fd, cases[i].first, cases[i].payload, cases[i].masked);
         raw_read(fd, NULL, &b, NULL);
         if (b.len < 4 || (unsigned char)b.data[0] != 0x88 ||
-            ((unsigned)(unsigned char)b.data[2] << 8 | (unsigned char)b.data[3]) != cases[i].close_code) {
+            ((unsigned)(unsigned char)b.data[2] << 8 | (unsigned char)b.data[3]) !=
+                cases[i].close_code) {
             TEST_FAIL("%s: %zu bytes", cases[i].name, b.len);
         }
         await_end(cases[i].code);

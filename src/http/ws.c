@@ -86,7 +86,8 @@ static bool key_valid(const char *key)
 {
     cleanup_buf struct buf b = BUF_INIT(64);
 
-    return key && strlen(key) == 24 && base64_decode(key, strlen(key), &b) == 0 && b.len == WS_KEY_SIZE;
+    return key && strlen(key) == 24 && base64_decode(key, strlen(key), &b) == 0 &&
+           b.len == WS_KEY_SIZE;
 }
 
 int ws_accept(struct http_request *req, const struct ws_opts *opts, struct ws **ret, struct err *e)
@@ -100,16 +101,19 @@ int ws_accept(struct http_request *req, const struct ws_opts *opts, struct ws **
     if (!ws_wanted(req) || !version || !str_eq(version, "13")) {
         http_reply_header(req, "Upgrade", "websocket");
         http_reply_header(req, "Sec-WebSocket-Version", "13");
-        return err_set(e, -EINVAL, "websocket_expected", "this path speaks WebSocket (version 13) only");
+        return err_set(e, -EINVAL, "websocket_expected",
+                       "this path speaks WebSocket (version 13) only");
     }
     if (!key_valid(key) || !req->in.done) {
-        return err_set(e, -EINVAL, "bad_websocket_key", "Sec-WebSocket-Key must be 16 bytes in base64");
+        return err_set(e, -EINVAL, "bad_websocket_key",
+                       "Sec-WebSocket-Key must be 16 bytes in base64");
     }
     accept_key(key, accept);
     http_reply_header(req, "Upgrade", "websocket");
     http_reply_header(req, "Connection", "Upgrade");
     http_reply_header(req, "Sec-WebSocket-Accept", accept);
-    if (opts && opts->protocol && http_headers_has_token(&req->headers, "Sec-WebSocket-Protocol", opts->protocol)) {
+    if (opts && opts->protocol &&
+        http_headers_has_token(&req->headers, "Sec-WebSocket-Protocol", opts->protocol)) {
         http_reply_header(req, "Sec-WebSocket-Protocol", opts->protocol);
     }
     req->upgraded = true;
@@ -124,7 +128,8 @@ int ws_accept(struct http_request *req, const struct ws_opts *opts, struct ws **
     return r;
 }
 
-static int check_upgrade(struct http_call *call, const char *key, const struct ws_opts *opts, struct err *e)
+static int check_upgrade(struct http_call *call, const char *key, const struct ws_opts *opts,
+                         struct err *e)
 {
     const char *accept = http_call_header(call, "Sec-WebSocket-Accept");
     const char *protocol = http_call_header(call, "Sec-WebSocket-Protocol");
@@ -144,7 +149,8 @@ static int check_upgrade(struct http_call *call, const char *key, const struct w
     return 0;
 }
 
-int ws_connect(struct http_client *c, const char *target, const struct ws_opts *opts, struct ws **ret, struct err *e)
+int ws_connect(struct http_client *c, const char *target, const struct ws_opts *opts,
+               struct ws **ret, struct err *e)
 {
     CLEANUP(http_headers_done) struct http_headers headers = HTTP_HEADERS_INIT;
     CLEANUP(http_call_freep) struct http_call *call = NULL;
@@ -207,8 +213,9 @@ static int flush_pending(struct ws *ws)
 }
 
 /* The frame's head; a client's payload is masked into *ret_masked, which the caller frees. */
-static size_t make_frame(const struct ws *ws, enum websocket_opcode opcode, const void *data, size_t len,
-                         unsigned char header[static WEBSOCKET_MAX_HEADER], char **ret_masked)
+static size_t make_frame(const struct ws *ws, enum websocket_opcode opcode, const void *data,
+                         size_t len, unsigned char header[static WEBSOCKET_MAX_HEADER],
+                         char **ret_masked)
 {
     struct websocket_frame f = {.fin = true, .opcode = opcode, .masked = ws->client, .len = len};
 
@@ -220,8 +227,8 @@ static size_t make_frame(const struct ws *ws, enum websocket_opcode opcode, cons
     return websocket_print(&f, header);
 }
 
-static int send_frame(struct ws *ws, enum websocket_opcode opcode, struct out_data d, uint64_t deadline_ns,
-                      struct err *e)
+static int send_frame(struct ws *ws, enum websocket_opcode opcode, struct out_data d,
+                      uint64_t deadline_ns, struct err *e)
 {
     struct io_wait wait = {.deadline_ns = deadline_or_never(deadline_ns), .watch = {.fd = FD_NONE}};
     unsigned char header[WEBSOCKET_MAX_HEADER];
@@ -247,10 +254,12 @@ static int send_frame(struct ws *ws, enum websocket_opcode opcode, struct out_da
     return 0;
 }
 
-int ws_write(struct ws *ws, enum ws_type type, const void *data, size_t len, uint64_t deadline_ns, struct err *e)
+int ws_write(struct ws *ws, enum ws_type type, const void *data, size_t len, uint64_t deadline_ns,
+             struct err *e)
 {
     ASSERT(type == WS_TEXT || type == WS_BINARY);
-    return send_frame(ws, (enum websocket_opcode)type, (struct out_data){.data = data, .len = len}, deadline_ns, e);
+    return send_frame(ws, (enum websocket_opcode)type, (struct out_data){.data = data, .len = len},
+                      deadline_ns, e);
 }
 
 int ws_ping(struct ws *ws, uint64_t deadline_ns, struct err *e)
@@ -341,7 +350,8 @@ static int take_control(struct ws *ws, struct err *e)
         return take_close(ws, data, len, e);
     }
     if (ws->frame.opcode == WEBSOCKET_PING && ws->pending.len == 0) {
-        queue_control(ws, WEBSOCKET_PONG, data, len); /* while one is on its way, others need no answer */
+        queue_control(ws, WEBSOCKET_PONG, data,
+                      len); /* while one is on its way, others need no answer */
     }
     return 0;
 }
@@ -351,7 +361,8 @@ static int begin_frame(struct ws *ws, struct err *e)
     const struct websocket_frame *f = &ws->frame;
 
     if (f->masked == ws->client) {
-        return fail(ws, WS_CLOSE_PROTOCOL, -EBADMSG, "clients must mask their frames, servers must not", e);
+        return fail(ws, WS_CLOSE_PROTOCOL, -EBADMSG,
+                    "clients must mask their frames, servers must not", e);
     }
     if (f->opcode >= WEBSOCKET_CLOSE) {
         return 0;
@@ -377,7 +388,8 @@ static int end_frame(struct ws *ws, struct err *e)
         return 0;
     }
     ws->in_message = false;
-    if (ws->message_type == WS_TEXT && !websocket_utf8_valid(buf_str(&ws->message), ws->message.len)) {
+    if (ws->message_type == WS_TEXT &&
+        !websocket_utf8_valid(buf_str(&ws->message), ws->message.len)) {
         return fail(ws, WS_CLOSE_BAD_DATA, -EBADMSG, "a text message is not UTF-8", e);
     }
     return 1;

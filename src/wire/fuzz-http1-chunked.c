@@ -47,13 +47,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     }
     r = decode(data, size, size + 1, &used, &whole);
     ASSERT(decode(data, size, 1, &slow_used, &slow) == r);
-    ASSERT(used == slow_used && whole.len == slow.len && strcmp(buf_str(&whole), buf_str(&slow)) == 0);
+    ASSERT(used == slow_used && whole.len == slow.len &&
+           strcmp(buf_str(&whole), buf_str(&slow)) == 0);
     if (whole.len > 0) {
         ASSERT(buf_add(&text, line, http1_print_chunk(line, whole.len)) == 0);
         ASSERT(buf_add(&text, whole.data, whole.len) == 0 && buf_add_str(&text, "\r\n") == 0);
     }
     ASSERT(buf_add_str(&text, HTTP1_LAST_CHUNK) == 0);
     ASSERT(decode(text.data, text.len, 3, &used, &again) == 1 && used == text.len);
-    ASSERT(again.len == whole.len && (again.len == 0 || memcmp(again.data, whole.data, again.len) == 0));
+    ASSERT(again.len == whole.len &&
+           (again.len == 0 || memcmp(again.data, whole.data, again.len) == 0));
     return 0;
 }

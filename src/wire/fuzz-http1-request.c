@@ -7,13 +7,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool within(const char *data, size_t size, struct http1_view v)
 {
-    return v.len == 0 || (v.p >= data && v.p + v.len <= data + size) || (v.len == 1 && v.p[0] == '/');
+    return v.len == 0 || (v.p >= data && v.p + v.len <= data + size) ||
+           (v.len == 1 && v.p[0] == '/');
 }
 
 static void check_views(const char *data, size_t size, const struct http1_head *h)
 {
-    ASSERT(within(data, size, h->method) && within(data, size, h->target) && within(data, size, h->path) &&
-           within(data, size, h->query) && within(data, size, h->authority));
+    ASSERT(within(data, size, h->method) && within(data, size, h->target) &&
+           within(data, size, h->path) && within(data, size, h->query) &&
+           within(data, size, h->authority));
     ASSERT(h->n_fields <= HTTP1_MAX_FIELDS);
     for (size_t i = 0; i < h->n_fields; i++) {
         ASSERT(within(data, size, h->fields[i].name) && within(data, size, h->fields[i].value));
@@ -45,8 +47,9 @@ static void check_round_trip(const struct http1_head *h)
     }
     ASSERT(http1_scan(&scan, b.data, b.len, &len) == 0 && len == b.len);
     ASSERT(http1_parse_request(b.data, b.len, &again) == HTTP1_OK);
-    ASSERT(again.framing == h->framing && again.content_length == h->content_length && again.form == h->form &&
-           again.n_fields == h->n_fields && again.keep_alive == h->keep_alive && again.path.len == h->path.len);
+    ASSERT(again.framing == h->framing && again.content_length == h->content_length &&
+           again.form == h->form && again.n_fields == h->n_fields &&
+           again.keep_alive == h->keep_alive && again.path.len == h->path.len);
 }
 
 /* The end is found at the same place however the bytes arrive. */

@@ -30,7 +30,8 @@ static void check_query(const char *data, size_t size)
     size_t total = 0;
 
     while (url_query_next(&q, &pair)) {
-        ASSERT(pair.name >= data && pair.value >= pair.name + pair.name_len && pair.value + pair.value_len <= data + size);
+        ASSERT(pair.name >= data && pair.value >= pair.name + pair.name_len &&
+               pair.value + pair.value_len <= data + size);
         ASSERT(!memchr(pair.name, '=', pair.name_len) && !memchr(pair.value, '&', pair.value_len));
         total += pair.name_len + pair.value_len;
     }

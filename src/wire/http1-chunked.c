@@ -94,7 +94,8 @@ static int step(struct http1_chunked *c, char byte)
     return 0;
 }
 
-int http1_chunked_next(struct http1_chunked *c, const char *data, size_t len, size_t *ret_used, size_t *ret_body_len)
+int http1_chunked_next(struct http1_chunked *c, const char *data, size_t len, size_t *ret_used,
+                       size_t *ret_body_len)
 {
     size_t i = 0;
 

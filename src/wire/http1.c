@@ -12,7 +12,8 @@ static const struct {
     [HTTP1_OK] = {200, "no error"},
     [HTTP1_BAD_LINE] = {400, "the first line is not one of HTTP/1.1"},
     [HTTP1_BAD_METHOD] = {501, "the method is not one that any server knows"},
-    [HTTP1_BAD_TARGET] = {400, "the request target has bytes that must be percent-encoded, or is no target"},
+    [HTTP1_BAD_TARGET] =
+        {400, "the request target has bytes that must be percent-encoded, or is no target"},
     [HTTP1_TARGET_TOO_LONG] = {414, "the request target is too long"},
     [HTTP1_BAD_VERSION] = {505, "only HTTP/1.1 and HTTP/1.0 are spoken here"},
     [HTTP1_BAD_NEWLINE] = {400, "lines must end in CR LF, and neither may stand alone"},
@@ -21,7 +22,8 @@ static const struct {
     [HTTP1_TOO_LARGE] = {431, "the header fields are too large or too many"},
     [HTTP1_BAD_HOST] = {400, "exactly one valid Host field is needed"},
     [HTTP1_BAD_LENGTH] = {400, "Content-Length must be one decimal number, given once"},
-    [HTTP1_BAD_CODING] = {400, "Transfer-Encoding may only be 'chunked', once, without Content-Length"},
+    [HTTP1_BAD_CODING] = {400,
+                          "Transfer-Encoding may only be 'chunked', once, without Content-Length"},
     [HTTP1_UNKNOWN_CODING] = {501, "the only transfer coding known here is 'chunked'"},
     [HTTP1_BAD_EXPECT] = {417, "the only expectation known here is '100-continue'"},
     [HTTP1_BAD_STATUS] = {400, "the status is not one of HTTP"},
@@ -200,7 +202,8 @@ static enum http1_error parse_fields(struct http1_view rest, struct http1_head *
     }
 }
 
-static size_t count_fields(const struct http1_head *head, const char *name, const struct http1_field **ret)
+static size_t count_fields(const struct http1_head *head, const char *name,
+                           const struct http1_field **ret)
 {
     size_t n = 0;
 
@@ -223,7 +226,8 @@ const struct http1_field *http1_field_get(const struct http1_head *head, const c
 static bool any_field_has(const struct http1_head *head, const char *name, const char *token)
 {
     for (size_t i = 0; i < head->n_fields; i++) {
-        if (http1_view_is(head->fields[i].name, name) && http1_list_has(head->fields[i].value, token)) {
+        if (http1_view_is(head->fields[i].name, name) &&
+            http1_list_has(head->fields[i].value, token)) {
             return true;
         }
     }
@@ -362,7 +366,9 @@ static enum http1_error parse_target(struct http1_view t, struct http1_head *hea
     }
     if (t.len == 1 && t.p[0] == '*') {
         head->form = HTTP1_FORM_ASTERISK;
-        return head->method.len == 7 && memcmp(head->method.p, "OPTIONS", 7) == 0 ? HTTP1_OK : HTTP1_BAD_TARGET;
+        return head->method.len == 7 && memcmp(head->method.p, "OPTIONS", 7) == 0
+                   ? HTTP1_OK
+                   : HTTP1_BAD_TARGET;
     }
     if (t.p[0] == '/') {
         head->form = HTTP1_FORM_ORIGIN;
@@ -387,7 +393,8 @@ static enum http1_error parse_request_line(struct http1_view line, struct http1_
     if (head->method.len > HTTP1_MAX_METHOD) {
         return HTTP1_BAD_METHOD;
     }
-    why = parse_version((struct http1_view){last + 1, line.len - (size_t)(last + 1 - line.p)}, &head->minor);
+    why = parse_version((struct http1_view){last + 1, line.len - (size_t)(last + 1 - line.p)},
+                        &head->minor);
     if (why != HTTP1_OK) {
         return why;
     }
@@ -476,7 +483,8 @@ enum http1_error http1_parse_request(const char *data, size_t len, struct http1_
 
 static enum http1_error parse_status_line(struct http1_view line, struct http1_head *head)
 {
-    enum http1_error why = parse_version((struct http1_view){line.p, MIN(line.len, (size_t)8)}, &head->minor);
+    enum http1_error why =
+        parse_version((struct http1_view){line.p, MIN(line.len, (size_t)8)}, &head->minor);
 
     if (why != HTTP1_OK) {
         return why;
@@ -514,7 +522,8 @@ static enum http1_error response_framing(struct http1_head *head, bool head_requ
     return HTTP1_OK;
 }
 
-enum http1_error http1_parse_response(const char *data, size_t len, bool head_request, struct http1_head *ret)
+enum http1_error http1_parse_response(const char *data, size_t len, bool head_request,
+                                      struct http1_head *ret)
 {
     struct http1_view rest = {data, len};
     struct http1_view line;

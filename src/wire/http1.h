@@ -2,17 +2,17 @@
 /*
  * HTTP/1.1 heads and chunked bodies: bytes to structs and back, pure, without I/O or allocation.
  *
- * Strict on purpose (RFC 9112 and then some): whatever two parsers could read differently is refused, because a
- * difference between two hops is how requests are smuggled. Refused are: Content-Length together
- * with Transfer-Encoding, either of them twice, lists or signs or leading zeros in Content-Length, codings other
- * than exactly "chunked", Transfer-Encoding in HTTP/1.0, obs-fold, bare CR or LF, white space before the colon or
- * around the request line, control bytes, targets with bytes outside
- * visible ASCII or with '#', backslashes in paths, a missing or repeated or malformed Host, a Host that
- * differs from an absolute target, chunk extensions.
+ * Strict on purpose (RFC 9112 and then some): whatever two parsers could read differently is
+ * refused, because a difference between two hops is how requests are smuggled. Refused are:
+ * Content-Length together with Transfer-Encoding, either of them twice, lists or signs or leading
+ * zeros in Content-Length, codings other than exactly "chunked", Transfer-Encoding in HTTP/1.0,
+ * obs-fold, bare CR or LF, white space before the colon or around the request line, control bytes,
+ * targets with bytes outside visible ASCII or with '#', backslashes in paths, a missing or repeated
+ * or malformed Host, a Host that differs from an absolute target, chunk extensions.
  *
- * Parsing a head takes two steps. http1_scan finds its end in what was received so far, at a cost of
- * one look at each byte however slowly they come; http1_parse_* then takes the complete head. Views in struct
- * http1_head point into the caller's bytes.
+ * Parsing a head takes two steps. http1_scan finds its end in what was received so far, at a cost
+ * of one look at each byte however slowly they come; http1_parse_* then takes the complete head.
+ * Views in struct http1_head point into the caller's bytes.
  */
 #pragma once
 
@@ -29,15 +29,15 @@
 
 enum http1_error {
     HTTP1_OK,
-    HTTP1_BAD_LINE,       /* start line */
+    HTTP1_BAD_LINE, /* start line */
     HTTP1_BAD_METHOD,
     HTTP1_BAD_TARGET,
     HTTP1_TARGET_TOO_LONG,
     HTTP1_BAD_VERSION,
-    HTTP1_BAD_NEWLINE,    /* bare CR or LF */
+    HTTP1_BAD_NEWLINE, /* bare CR or LF */
     HTTP1_BAD_FIELD,
     HTTP1_OBS_FOLD,
-    HTTP1_TOO_LARGE,      /* bytes or fields */
+    HTTP1_TOO_LARGE, /* bytes or fields */
     HTTP1_BAD_HOST,
     HTTP1_BAD_LENGTH,     /* Content-Length */
     HTTP1_BAD_CODING,     /* Transfer-Encoding that breaks the rules */
@@ -78,9 +78,10 @@ enum http1_framing {
 struct http1_head {
     /* Requests. */
     struct http1_view method;
-    struct http1_view target;    /* as received */
+    struct http1_view target; /* as received */
     enum http1_form form;
-    struct http1_view path;      /* origin and absolute form: never empty ("/" is supplied); '*' else empty */
+    struct http1_view
+        path; /* origin and absolute form: never empty ("/" is supplied); '*' else empty */
     struct http1_view query;     /* without '?'; p is NULL when there is none */
     struct http1_view authority; /* of an absolute or authority-form target, else the Host field */
     bool expect_continue;
@@ -92,7 +93,7 @@ struct http1_head {
     size_t n_fields;
     enum http1_framing framing;
     uint64_t content_length; /* HTTP1_BODY_LENGTH */
-    bool has_length;         /* a Content-Length was given, also where no body follows (HEAD, 304) */
+    bool has_length; /* a Content-Length was given, also where no body follows (HEAD, 304) */
     bool keep_alive;
     bool upgrade; /* "Connection: upgrade" */
 };
@@ -108,7 +109,8 @@ struct http1_scan {
 MUST_CHECK int http1_scan(struct http1_scan *scan, const char *data, size_t len, size_t *ret_len);
 
 /* data must be what http1_scan found. HTTP1_OK or why not; *ret is undefined then. */
-MUST_CHECK enum http1_error http1_parse_request(const char *data, size_t len, struct http1_head *ret);
+MUST_CHECK enum http1_error http1_parse_request(const char *data, size_t len,
+                                                struct http1_head *ret);
 /* head_request: the answer is to a HEAD, so that no body follows. */
 MUST_CHECK enum http1_error http1_parse_response(const char *data, size_t len, bool head_request,
                                                  struct http1_head *ret);
@@ -120,7 +122,10 @@ bool http1_view_is(struct http1_view v, const char *s);
 /* Is the token in the comma list? */
 bool http1_list_has(struct http1_view list, const char *token);
 bool http1_is_token(const char *s, size_t len);
-/* May these bytes be a field's value? (No controls but tab; no white space at the ends is not required.) */
+/*
+ * May these bytes be a field's value? (No controls but tab; no white space at the ends is not
+ * required.)
+ */
 bool http1_is_value(const char *s, size_t len);
 
 /* Printers. -E2BIG from the buffer; -EINVAL for what would not be read back as it was meant. */
@@ -145,7 +150,7 @@ enum http1_chunk_state {
     HTTP1_CHUNK_DATA,
     HTTP1_CHUNK_DATA_CR,
     HTTP1_CHUNK_DATA_LF,
-    HTTP1_CHUNK_TRAILER,      /* at the start of a trailer line */
+    HTTP1_CHUNK_TRAILER, /* at the start of a trailer line */
     HTTP1_CHUNK_TRAILER_NAME,
     HTTP1_CHUNK_TRAILER_VALUE,
     HTTP1_CHUNK_TRAILER_LF,
@@ -163,8 +168,8 @@ struct http1_chunked {
 
 /*
  * Reads from data as far as one run of body bytes: *ret_used bytes are done with, of which the last
- * *ret_body_len are body. Returns 1 when the body is over (nothing behind it was used), 0 otherwise, -EBADMSG.
- * With ret_body_len 0 and return 0 everything was used: more is needed.
+ * *ret_body_len are body. Returns 1 when the body is over (nothing behind it was used), 0
+ * otherwise, -EBADMSG. With ret_body_len 0 and return 0 everything was used: more is needed.
  */
-MUST_CHECK int http1_chunked_next(struct http1_chunked *c, const char *data, size_t len, size_t *ret_used,
-                                  size_t *ret_body_len);
+MUST_CHECK int http1_chunked_next(struct http1_chunked *c, const char *data, size_t len,
+                                  size_t *ret_used, size_t *ret_body_len);

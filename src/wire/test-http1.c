@@ -18,9 +18,10 @@ static void request_is_taken_apart(void)
 {
     struct http1_head h;
 
-    REQUIRE(parse_request("POST /a%20b?x=1&y HTTP/1.1\r\nHost: example.org:80\r\nContent-Length: 12\r\n"
-                          "Expect: 100-Continue\r\nX-Empty:\r\nX-Space: \t a b \t\r\n\r\n",
-                          &h) == HTTP1_OK);
+    REQUIRE(
+        parse_request("POST /a%20b?x=1&y HTTP/1.1\r\nHost: example.org:80\r\nContent-Length: 12\r\n"
+                      "Expect: 100-Continue\r\nX-Empty:\r\nX-Space: \t a b \t\r\n\r\n",
+                      &h) == HTTP1_OK);
     view_is(h.method, "POST", "method");
     view_is(h.target, "/a%20b?x=1&y", "target");
     view_is(h.path, "/a%20b", "path");
@@ -64,74 +65,85 @@ static void targets_have_forms(void)
     }
 }
 
+static const struct {
+    const char *name;
+    const char *text;
+    enum http1_error why;
+} ambiguous[] = {
+    {"empty", "\r\n", HTTP1_BAD_LINE},
+    {"no version", "GET /\r\nHost: h\r\n\r\n", HTTP1_BAD_LINE},
+    {"two spaces", "GET  / HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
+    {"space at the end", "GET / HTTP/1.1 \r\nHost: h\r\n\r\n", HTTP1_BAD_LINE},
+    {"tab", "GET\t/ HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_LINE},
+    {"method with colon", "GE:T / HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_LINE},
+    {"long method", "ABCDEFGHIJKLMNOPQRSTUVWXYZ / HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_METHOD},
+    {"http 2", "GET / HTTP/2.0\r\nHost: h\r\n\r\n", HTTP1_BAD_VERSION},
+    {"http 1.2", "GET / HTTP/1.2\r\nHost: h\r\n\r\n", HTTP1_BAD_VERSION},
+    {"lower case version", "GET / http/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_LINE},
+    {"fragment", "GET /#x HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
+    {"raw utf-8", "GET /\xc3\xa4 HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
+    {"backslash in the path", "GET /a\\b HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
+    {"asterisk with GET", "GET * HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
+    {"user in the authority", "GET http://u@h/ HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
+    {"other scheme", "GET ftp://h/ HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
+    {"relative", "GET a HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
+    {"bare lf in the line", "GET / HTTP/1.1\nHost: h\r\n\r\n", HTTP1_BAD_NEWLINE},
+    {"bare lf at the end", "GET / HTTP/1.1\r\nHost: h\r\n\n", HTTP1_BAD_NEWLINE},
+    {"bare cr in a value", "GET / HTTP/1.1\r\nHost: h\r\nA: b\rC: d\r\n\r\n", HTTP1_BAD_NEWLINE},
+    {"obs-fold", "GET / HTTP/1.1\r\nHost: h\r\nA: b\r\n c\r\n\r\n", HTTP1_OBS_FOLD},
+    {"fold before the first field", "GET / HTTP/1.1\r\n Host: h\r\n\r\n", HTTP1_OBS_FOLD},
+    {"space before the colon", "GET / HTTP/1.1\r\nHost : h\r\n\r\n", HTTP1_BAD_FIELD},
+    {"no colon", "GET / HTTP/1.1\r\nHost\r\n\r\n", HTTP1_BAD_FIELD},
+    {"empty name", "GET / HTTP/1.1\r\nHost: h\r\n: x\r\n\r\n", HTTP1_BAD_FIELD},
+    {"control in a value", "GET / HTTP/1.1\r\nHost: h\r\nA: \x01\r\n\r\n", HTTP1_BAD_FIELD},
+    {"no host", "GET / HTTP/1.1\r\n\r\n", HTTP1_BAD_HOST},
+    {"two hosts", "GET / HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n", HTTP1_BAD_HOST},
+    {"host with a path", "GET / HTTP/1.1\r\nHost: h/x\r\n\r\n", HTTP1_BAD_HOST},
+    {"host with a user", "GET / HTTP/1.1\r\nHost: u@h\r\n\r\n", HTTP1_BAD_HOST},
+    {"host differs from the target", "GET http://a/ HTTP/1.1\r\nHost: b\r\n\r\n", HTTP1_BAD_HOST},
+    {"length twice", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+     HTTP1_BAD_LENGTH},
+    {"length list", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1, 1\r\n\r\n", HTTP1_BAD_LENGTH},
+    {"length with sign", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: +1\r\n\r\n",
+     HTTP1_BAD_LENGTH},
+    {"negative length", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n",
+     HTTP1_BAD_LENGTH},
+    {"hexadecimal length", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0x1\r\n\r\n",
+     HTTP1_BAD_LENGTH},
+    {"leading zero", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 010\r\n\r\n", HTTP1_BAD_LENGTH},
+    {"empty length", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length:\r\n\r\n", HTTP1_BAD_LENGTH},
+    {"huge length", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 18446744073709551617\r\n\r\n",
+     HTTP1_BAD_LENGTH},
+    {"length and coding",
+     "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+     HTTP1_BAD_CODING},
+    {"coding twice",
+     "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
+     "chunked\r\n\r\n",
+     HTTP1_BAD_CODING},
+    {"coding in 1.0", "GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", HTTP1_BAD_CODING},
+    {"empty coding", "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\r\n\r\n", HTTP1_BAD_CODING},
+    {"coding list", "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+     HTTP1_UNKNOWN_CODING},
+    {"chunked misspelt", "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\n",
+     HTTP1_UNKNOWN_CODING},
+    {"vertical tab before chunked",
+     "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: \x0b"
+     "chunked\r\n\r\n",
+     HTTP1_BAD_FIELD},
+    {"other expectation", "GET / HTTP/1.1\r\nHost: h\r\nExpect: gold\r\n\r\n", HTTP1_BAD_EXPECT},
+    {"bytes behind the end", "GET / HTTP/1.1\r\nHost: h\r\n\r\nX", HTTP1_BAD_LINE},
+};
+
 static void ambiguous_requests_are_refused(void)
 {
-    static const struct {
-        const char *name;
-        const char *text;
-        enum http1_error why;
-    } cases[] = {
-        {"empty", "\r\n", HTTP1_BAD_LINE},
-        {"no version", "GET /\r\nHost: h\r\n\r\n", HTTP1_BAD_LINE},
-        {"two spaces", "GET  / HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
-        {"space at the end", "GET / HTTP/1.1 \r\nHost: h\r\n\r\n", HTTP1_BAD_LINE},
-        {"tab", "GET\t/ HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_LINE},
-        {"method with colon", "GE:T / HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_LINE},
-        {"long method", "ABCDEFGHIJKLMNOPQRSTUVWXYZ / HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_METHOD},
-        {"http 2", "GET / HTTP/2.0\r\nHost: h\r\n\r\n", HTTP1_BAD_VERSION},
-        {"http 1.2", "GET / HTTP/1.2\r\nHost: h\r\n\r\n", HTTP1_BAD_VERSION},
-        {"lower case version", "GET / http/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_LINE},
-        {"fragment", "GET /#x HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
-        {"raw utf-8", "GET /\xc3\xa4 HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
-        {"backslash in the path", "GET /a\\b HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
-        {"asterisk with GET", "GET * HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
-        {"user in the authority", "GET http://u@h/ HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
-        {"other scheme", "GET ftp://h/ HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
-        {"relative", "GET a HTTP/1.1\r\nHost: h\r\n\r\n", HTTP1_BAD_TARGET},
-        {"bare lf in the line", "GET / HTTP/1.1\nHost: h\r\n\r\n", HTTP1_BAD_NEWLINE},
-        {"bare lf at the end", "GET / HTTP/1.1\r\nHost: h\r\n\n", HTTP1_BAD_NEWLINE},
-        {"bare cr in a value", "GET / HTTP/1.1\r\nHost: h\r\nA: b\rC: d\r\n\r\n", HTTP1_BAD_NEWLINE},
-        {"obs-fold", "GET / HTTP/1.1\r\nHost: h\r\nA: b\r\n c\r\n\r\n", HTTP1_OBS_FOLD},
-        {"fold before the first field", "GET / HTTP/1.1\r\n Host: h\r\n\r\n", HTTP1_OBS_FOLD},
-        {"space before the colon", "GET / HTTP/1.1\r\nHost : h\r\n\r\n", HTTP1_BAD_FIELD},
-        {"no colon", "GET / HTTP/1.1\r\nHost\r\n\r\n", HTTP1_BAD_FIELD},
-        {"empty name", "GET / HTTP/1.1\r\nHost: h\r\n: x\r\n\r\n", HTTP1_BAD_FIELD},
-        {"control in a value", "GET / HTTP/1.1\r\nHost: h\r\nA: \x01\r\n\r\n", HTTP1_BAD_FIELD},
-        {"no host", "GET / HTTP/1.1\r\n\r\n", HTTP1_BAD_HOST},
-        {"two hosts", "GET / HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n", HTTP1_BAD_HOST},
-        {"host with a path", "GET / HTTP/1.1\r\nHost: h/x\r\n\r\n", HTTP1_BAD_HOST},
-        {"host with a user", "GET / HTTP/1.1\r\nHost: u@h\r\n\r\n", HTTP1_BAD_HOST},
-        {"host differs from the target", "GET http://a/ HTTP/1.1\r\nHost: b\r\n\r\n", HTTP1_BAD_HOST},
-        {"length twice", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
-         HTTP1_BAD_LENGTH},
-        {"length list", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1, 1\r\n\r\n", HTTP1_BAD_LENGTH},
-        {"length with sign", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: +1\r\n\r\n", HTTP1_BAD_LENGTH},
-        {"negative length", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n", HTTP1_BAD_LENGTH},
-        {"hexadecimal length", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0x1\r\n\r\n", HTTP1_BAD_LENGTH},
-        {"leading zero", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 010\r\n\r\n", HTTP1_BAD_LENGTH},
-        {"empty length", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length:\r\n\r\n", HTTP1_BAD_LENGTH},
-        {"huge length", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 18446744073709551617\r\n\r\n", HTTP1_BAD_LENGTH},
-        {"length and coding",
-         "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", HTTP1_BAD_CODING},
-        {"coding twice",
-         "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
-         HTTP1_BAD_CODING},
-        {"coding in 1.0", "GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", HTTP1_BAD_CODING},
-        {"empty coding", "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\r\n\r\n", HTTP1_BAD_CODING},
-        {"coding list", "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", HTTP1_UNKNOWN_CODING},
-        {"chunked misspelt", "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\n", HTTP1_UNKNOWN_CODING},
-        {"vertical tab before chunked", "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: \x0b" "chunked\r\n\r\n",
-         HTTP1_BAD_FIELD},
-        {"other expectation", "GET / HTTP/1.1\r\nHost: h\r\nExpect: gold\r\n\r\n", HTTP1_BAD_EXPECT},
-        {"bytes behind the end", "GET / HTTP/1.1\r\nHost: h\r\n\r\nX", HTTP1_BAD_LINE},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(ambiguous); i++) {
         struct http1_head h;
-        enum http1_error why = parse_request(cases[i].text, &h);
+        enum http1_error why = parse_request(ambiguous[i].text, &h);
 
-        if (why != cases[i].why) {
-            TEST_FAIL("%s: %u (%s), not %u", cases[i].name, why, http1_error_text(why), cases[i].why);
+        if (why != ambiguous[i].why) {
+            TEST_FAIL("%s: %u (%s), not %u", ambiguous[i].name, why, http1_error_text(why),
+                      ambiguous[i].why);
         }
     }
 }
@@ -145,7 +157,8 @@ static void errors_have_statuses(void)
     CHECK_INT(http1_error_status(HTTP1_BAD_VERSION), 505);
     for (int i = 0; i < HTTP1_ERROR_COUNT_; i++) {
         CHECK(http1_error_text((enum http1_error)i)[0]);
-        CHECK(!strpbrk(http1_error_text((enum http1_error)i), "\"\\")); /* it goes into JSON as it is */
+        CHECK(!strpbrk(http1_error_text((enum http1_error)i),
+                       "\"\\")); /* it goes into JSON as it is */
     }
 }
 
@@ -198,14 +211,17 @@ static void answers_frame_their_body(void)
         {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false, HTTP1_OK, HTTP1_BODY_LENGTH, true},
         {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", true, HTTP1_OK, HTTP1_BODY_NONE, true},
         {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false, HTTP1_OK, HTTP1_BODY_NONE, true},
-        {"HTTP/1.1 200\r\nTransfer-Encoding: Chunked\r\n\r\n", false, HTTP1_OK, HTTP1_BODY_CHUNKED, true},
+        {"HTTP/1.1 200\r\nTransfer-Encoding: Chunked\r\n\r\n", false, HTTP1_OK, HTTP1_BODY_CHUNKED,
+         true},
         {"HTTP/1.1 200 \r\n\r\n", false, HTTP1_OK, HTTP1_BODY_CLOSE, false},
         {"HTTP/1.1 204 No\r\n\r\n", false, HTTP1_OK, HTTP1_BODY_NONE, true},
         {"HTTP/1.1 304 No\r\nContent-Length: 5\r\n\r\n", false, HTTP1_OK, HTTP1_BODY_NONE, true},
         {"HTTP/1.1 100 Go\r\n\r\n", false, HTTP1_OK, HTTP1_BODY_NONE, true},
         {"HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n", false, HTTP1_BAD_LENGTH, 0, false},
-        {"HTTP/1.1 101 No\r\nTransfer-Encoding: chunked\r\n\r\n", false, HTTP1_BAD_CODING, 0, false},
-        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", false, HTTP1_BAD_CODING, 0, false},
+        {"HTTP/1.1 101 No\r\nTransfer-Encoding: chunked\r\n\r\n", false, HTTP1_BAD_CODING, 0,
+         false},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", false,
+         HTTP1_BAD_CODING, 0, false},
         {"HTTP/1.1 2000 OK\r\n\r\n", false, HTTP1_BAD_LINE, 0, false},
         {"HTTP/1.1 20 OK\r\n\r\n", false, HTTP1_BAD_LINE, 0, false},
         {"HTTP/1.1 2x0 OK\r\n\r\n", false, HTTP1_BAD_STATUS, 0, false},
@@ -217,7 +233,8 @@ static void answers_frame_their_body(void)
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct http1_head h;
-        enum http1_error why = http1_parse_response(cases[i].text, strlen(cases[i].text), cases[i].head, &h);
+        enum http1_error why =
+            http1_parse_response(cases[i].text, strlen(cases[i].text), cases[i].head, &h);
 
         if (why != cases[i].why ||
             (why == HTTP1_OK && (h.framing != cases[i].framing || h.keep_alive != cases[i].keep))) {
@@ -314,10 +331,12 @@ static void chunks_are_joined(void)
         for (size_t k = 0; k < ARRAY_SIZE(steps); k++) {
             size_t used = 0;
             cleanup_free char *got = dechunk(cases[i].text, steps[k], &used);
-            bool same = got && cases[i].want ? strcmp(got, cases[i].want) == 0 : got == cases[i].want;
+            bool same =
+                got && cases[i].want ? strcmp(got, cases[i].want) == 0 : got == cases[i].want;
 
             if (!same) {
-                TEST_FAIL("'%s' in steps of %zu gives '%s'", cases[i].text, steps[k], got ? got : "(refused)");
+                TEST_FAIL("'%s' in steps of %zu gives '%s'", cases[i].text, steps[k],
+                          got ? got : "(refused)");
             }
         }
     }
@@ -366,7 +385,9 @@ static void printers_refuse_what_would_split(void)
     CHECK_STR(line, "ffffffffffffffff\r\n");
 }
 
-TEST_MAIN(T(request_is_taken_apart), T(targets_have_forms), T(ambiguous_requests_are_refused), T(errors_have_statuses),
-          T(too_many_fields_are_refused), T(keep_alive_follows_version_and_connection), T(answers_frame_their_body),
+TEST_MAIN(T(request_is_taken_apart), T(targets_have_forms), T(ambiguous_requests_are_refused),
+          T(errors_have_statuses), T(too_many_fields_are_refused),
+          T(keep_alive_follows_version_and_connection), T(answers_frame_their_body),
           T(scan_finds_the_end_byte_by_byte), T(scan_gives_up_early), T(chunks_are_joined),
-          T(what_is_behind_a_chunked_body_is_left), T(trailers_are_bounded), T(printers_refuse_what_would_split))
+          T(what_is_behind_a_chunked_body_is_left), T(trailers_are_bounded),
+          T(printers_refuse_what_would_split))

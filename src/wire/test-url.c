@@ -30,7 +30,8 @@ static void escapes_are_decoded(void)
         size_t checked = 0;
         int r = url_decode(cases[i].text, strlen(cases[i].text), cases[i].flags, out, &len);
 
-        CHECK_INT(url_decode(cases[i].text, strlen(cases[i].text), cases[i].flags, NULL, &checked), r);
+        CHECK_INT(url_decode(cases[i].text, strlen(cases[i].text), cases[i].flags, NULL, &checked),
+                  r);
         CHECK_INT(r, cases[i].want ? 0 : -EINVAL);
         if (r == 0 && cases[i].want) {
             CHECK_STR(out, cases[i].want);
@@ -84,15 +85,18 @@ static void query_is_built(void)
 static void query_is_iterated(void)
 {
     static const char text[] = "a=1&&b&c=&=d&e=f=g&";
-    static const char *const want[][2] = {{"a", "1"}, {"b", ""}, {"c", ""}, {"", "d"}, {"e", "f=g"}};
+    static const char *const want[][2] = {
+        {"a", "1"}, {"b", ""}, {"c", ""}, {"", "d"}, {"e", "f=g"}};
     struct url_query q = {text, strlen(text)};
     struct url_pair pair;
     size_t n = 0;
 
     while (url_query_next(&q, &pair)) {
         REQUIRE(n < ARRAY_SIZE(want));
-        CHECK(pair.name_len == strlen(want[n][0]) && memcmp(pair.name, want[n][0], pair.name_len) == 0);
-        CHECK(pair.value_len == strlen(want[n][1]) && memcmp(pair.value, want[n][1], pair.value_len) == 0);
+        CHECK(pair.name_len == strlen(want[n][0]) &&
+              memcmp(pair.name, want[n][0], pair.name_len) == 0);
+        CHECK(pair.value_len == strlen(want[n][1]) &&
+              memcmp(pair.value, want[n][1], pair.value_len) == 0);
         n++;
     }
     CHECK_INT(n, ARRAY_SIZE(want));
@@ -140,12 +144,13 @@ static void addresses_are_read(void)
         int r = url_parse(cases[i].text, &u);
 
         if (r != cases[i].r ||
-            (r == 0 && (u.scheme != cases[i].scheme || !str_eq(u.host, cases[i].host) || u.port != cases[i].port ||
-                        !str_eq(u.path, cases[i].path)))) {
+            (r == 0 && (u.scheme != cases[i].scheme || !str_eq(u.host, cases[i].host) ||
+                        u.port != cases[i].port || !str_eq(u.path, cases[i].path)))) {
             TEST_FAIL("'%s': %d", cases[i].text, r);
         }
     }
 }
 
 TEST_MAIN(T(escapes_are_decoded), T(raw_nul_is_refused), T(encoding_keeps_what_is_plain),
-          T(full_buffer_is_left_as_it_was), T(query_is_built), T(query_is_iterated), T(addresses_are_read))
+          T(full_buffer_is_left_as_it_was), T(query_is_built), T(query_is_iterated),
+          T(addresses_are_read))

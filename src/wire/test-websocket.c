@@ -8,7 +8,10 @@ static void frames_survive_printing_and_parsing(void)
 
     for (size_t i = 0; i < ARRAY_SIZE(lens); i++) {
         for (int masked = 0; masked < 2; masked++) {
-            struct websocket_frame f = {.fin = i % 2, .opcode = WEBSOCKET_BINARY, .masked = masked, .mask = {1, 2, 3, 4},
+            struct websocket_frame f = {.fin = i % 2,
+                                        .opcode = WEBSOCKET_BINARY,
+                                        .masked = masked,
+                                        .mask = {1, 2, 3, 4},
                                         .len = lens[i]};
             unsigned char head[WEBSOCKET_MAX_HEADER];
             size_t len = websocket_print(&f, head);
@@ -19,7 +22,8 @@ static void frames_survive_printing_and_parsing(void)
             }
             CHECK_INT(websocket_parse(head, len, &back), 0);
             CHECK_INT(back.header_len, len);
-            CHECK(back.fin == f.fin && back.opcode == f.opcode && back.masked == f.masked && back.len == f.len);
+            CHECK(back.fin == f.fin && back.opcode == f.opcode && back.masked == f.masked &&
+                  back.len == f.len);
             CHECK(!masked || memcmp(back.mask, f.mask, 4) == 0);
         }
     }
@@ -85,10 +89,27 @@ static void close_codes_are_checked(void)
 
 static void utf8_is_checked(void)
 {
-    static const char *const good[] = {"", "a", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
-                                       "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"};
-    static const char *const bad[] = {"\x80", "\xc0\x80", "\xc1\xbf", "\xc2", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xe2\x82",
-                                      "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "a\xe2(\xa1"};
+    static const char *const good[] = {"",
+                                       "a",
+                                       "\xc2\x80",
+                                       "\xdf\xbf",
+                                       "\xe0\xa0\x80",
+                                       "\xed\x9f\xbf",
+                                       "\xee\x80\x80",
+                                       "\xf0\x90\x80\x80",
+                                       "\xf4\x8f\xbf\xbf"};
+    static const char *const bad[] = {"\x80",
+                                      "\xc0\x80",
+                                      "\xc1\xbf",
+                                      "\xc2",
+                                      "\xe0\x9f\xbf",
+                                      "\xed\xa0\x80",
+                                      "\xe2\x82",
+                                      "\xf0\x8f\xbf\xbf",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf5\x80\x80\x80",
+                                      "\xff",
+                                      "a\xe2(\xa1"};
 
     for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
         CHECK(websocket_utf8_valid(good[i], strlen(good[i])));
@@ -98,5 +119,5 @@ static void utf8_is_checked(void)
     }
 }
 
-TEST_MAIN(T(frames_survive_printing_and_parsing), T(malformed_frames_are_refused), T(masking_twice_gives_the_same),
-          T(close_codes_are_checked), T(utf8_is_checked))
+TEST_MAIN(T(frames_survive_printing_and_parsing), T(malformed_frames_are_refused),
+          T(masking_twice_gives_the_same), T(close_codes_are_checked), T(utf8_is_checked))

@@ -51,8 +51,8 @@ int url_decode(const char *s, size_t len, unsigned flags, char *ret, size_t *ret
 
 static bool is_unreserved(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
-           c == '_' || c == '~';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '.' || c == '_' || c == '~';
 }
 
 int url_encode(struct buf *b, const void *data, size_t len, unsigned flags)
@@ -182,7 +182,9 @@ static int parse_unix(const char *path, struct url *ret)
     if (str_starts(path, "//")) {
         path += 2;
     }
-    return path[0] == '/' && path[1] != '\0' && str_copy(ret->path, sizeof(ret->path), path) == 0 ? 0 : -EINVAL;
+    return path[0] == '/' && path[1] != '\0' && str_copy(ret->path, sizeof(ret->path), path) == 0
+               ? 0
+               : -EINVAL;
 }
 
 int url_parse(const char *s, struct url *ret)

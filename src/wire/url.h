@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Percent-encoding, queries and the few kinds of address we are given. Pure. Bytes stay bytes: a decoded
- * string may hold anything but NUL, in whatever encoding the sender used.
+ * Percent-encoding, queries and the few kinds of address we are given. Pure. Bytes stay bytes: a
+ * decoded string may hold anything but NUL, in whatever encoding the sender used.
  */
 #pragma once
 
@@ -11,8 +11,10 @@
 #define URL_PLUS_IS_SPACE (1u << 0) /* decode: in queries */
 #define URL_KEEP_SLASH (1u << 1)    /* encode: for whole paths */
 
-/* Decodes len bytes into ret, which has room for len + 1, and adds a NUL. -EINVAL: a bad escape or a
- * NUL, also an encoded one. ret may be the same memory as s, or NULL: only checks. */
+/*
+ * Decodes len bytes into ret, which has room for len + 1, and adds a NUL. -EINVAL: a bad escape or
+ * a NUL, also an encoded one. ret may be the same memory as s, or NULL: only checks.
+ */
 MUST_CHECK int url_decode(const char *s, size_t len, unsigned flags, char *ret, size_t *ret_len);
 
 /* Appends; everything but unreserved characters (RFC 3986) is escaped. -E2BIG. */
@@ -33,7 +35,11 @@ struct url_pair {
 };
 bool url_query_next(struct url_query *q, struct url_pair *ret);
 
-enum url_scheme { URL_HTTP, URL_HTTPS, URL_UNIX };
+enum url_scheme {
+    URL_HTTP,
+    URL_HTTPS,
+    URL_UNIX
+};
 
 #define URL_HOST_SIZE 256u
 #define URL_PATH_SIZE 4096u

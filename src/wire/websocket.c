@@ -18,7 +18,8 @@ static int parse_first_bytes(const unsigned char *p, size_t len, struct websocke
     unsigned opcode = p[0] & 0x0fu;
     bool control = opcode >= WEBSOCKET_CLOSE;
 
-    if ((p[0] & 0x70) || (opcode > WEBSOCKET_BINARY && opcode < WEBSOCKET_CLOSE) || opcode > WEBSOCKET_PONG) {
+    if ((p[0] & 0x70) || (opcode > WEBSOCKET_BINARY && opcode < WEBSOCKET_CLOSE) ||
+        opcode > WEBSOCKET_PONG) {
         return -EBADMSG;
     }
     f->fin = p[0] & 0x80;
@@ -73,14 +74,17 @@ int websocket_parse(const void *data, size_t len, struct websocket_frame *ret)
     return 0;
 }
 
-size_t websocket_print(const struct websocket_frame *f, unsigned char ret[static WEBSOCKET_MAX_HEADER])
+size_t websocket_print(const struct websocket_frame *f,
+                       unsigned char ret[static WEBSOCKET_MAX_HEADER])
 {
     size_t n_len = f->len < 126 ? 0 : f->len < 65536 ? 2 : 8;
     size_t at = 2;
 
     ASSERT(f->len <= INT64_MAX);
     ret[0] = (unsigned char)((f->fin ? 0x80u : 0u) | (unsigned)f->opcode);
-    ret[1] = (unsigned char)((f->masked ? 0x80u : 0u) | (n_len == 0 ? (unsigned)f->len : n_len == 2 ? 126u : 127u));
+    ret[1] = (unsigned char)((f->masked ? 0x80u : 0u) | (n_len == 0   ? (unsigned)f->len
+                                                         : n_len == 2 ? 126u
+                                                                      : 127u));
     for (size_t i = 0; i < n_len; i++) {
         ret[at++] = (unsigned char)(f->len >> (8 * (n_len - 1 - i)));
     }
@@ -133,8 +137,8 @@ static size_t utf8_sequence(const unsigned char *p, size_t len)
             return 0;
         }
     }
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
-        (p[0] == 0xf4 && p[1] > 0x8f)) {
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)) {
         return 0;
     }
     return n;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * WebSocket frames (RFC 6455, version 13, no extensions): header bytes to a struct and back, masking, and what a
- * close may say. Pure. Who may mask, fragments and messages are the business of http/ws.c.
+ * WebSocket frames (RFC 6455, version 13, no extensions): header bytes to a struct and back,
+ * masking, and what a close may say. Pure. Who may mask, fragments and messages are the business of
+ * http/ws.c.
  */
 #pragma once
 
@@ -29,11 +30,15 @@ struct websocket_frame {
     size_t header_len; /* parse only */
 };
 
-/* 0, -EAGAIN (more bytes), or -EBADMSG: reserved bits or opcodes, a long or fragmented control frame, a length that is
- * not in its shortest form or too large. Says so as early as it can be known. */
+/*
+ * 0, -EAGAIN (more bytes), or -EBADMSG: reserved bits or opcodes, a long or fragmented control
+ * frame, a length that is not in its shortest form or too large. Says so as early as it can be
+ * known.
+ */
 MUST_CHECK int websocket_parse(const void *data, size_t len, struct websocket_frame *ret);
 /* Returns the header's length. */
-size_t websocket_print(const struct websocket_frame *f, unsigned char ret[static WEBSOCKET_MAX_HEADER]);
+size_t websocket_print(const struct websocket_frame *f,
+                       unsigned char ret[static WEBSOCKET_MAX_HEADER]);
 /* In place; offset is the position of data in the payload. */
 void websocket_mask(void *data, size_t len, const unsigned char mask[static 4], uint64_t offset);
 /* May a close frame carry this code? */
