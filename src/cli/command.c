@@ -145,20 +145,19 @@ bool command_error_is_passing(const struct err *e)
 {
     int status;
 
-    if (str_eq(e->reason, "bad_answer")) {
-        return false;
-    }
     switch (e->code) {
     case -ECONNRESET:
     case -ECONNREFUSED:
     case -EPIPE:
     case -ETIMEDOUT:
-    case -EBADMSG:
     case -ENETUNREACH:
     case -EHOSTUNREACH:
         return true;
     default:
         break;
+    }
+    if (str_eq(e->reason, "bad_answer")) {
+        return false;
     }
     status = err_http_status(e);
     return status == 502 || status == 503 || status == 504;

@@ -2,6 +2,7 @@
 /* From here into a sandbox. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,10 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "cli/copy.h"
+
+#define REMOVE_TRIES 5u
+#define REMOVE_MS 10000u
+#define REMOVE_AGAIN_MS 200
 
 /* Sends what fd has to the call, from where fd stands. */
 static int send_content(struct copy *copy, struct http_call *call, int fd, uint64_t *ret_sent, struct err *e)
@@ -231,10 +236,10 @@ static int walk_open(struct walk *w, int dir_fd, const char *name, const char *l
         return walk_symlink(w, dir_fd, name, guest, e);
     }
     if (fd < 0) {
-        int r = errno == ENXIO || errno == ENODEV ? -EOPNOTSUPP : -errno;
+        bool special = errno == ENXIO || errno == ENODEV;
 
-        return r == -EOPNOTSUPP ? err_set(e, r, "special_file", "neither file, folder nor link: passed over")
-                                : err_wrap(e, r, "opening");
+        return special ? err_set(e, -EINVAL, "special_file", "neither file, folder nor link: passed over")
+                       : err_wrap(e, -errno, "opening");
     }
     if (fstat(fd, &st) < 0) {
         int r = -errno;
@@ -249,7 +254,7 @@ static int walk_open(struct walk *w, int dir_fd, const char *name, const char *l
         return walk_file_take(w, fd, &st, local, guest);
     }
     fd_close(fd);
-    return err_set(e, -EOPNOTSUPP, "special_file", "neither file, folder nor link: passed over");
+    return err_set(e, -EINVAL, "special_file", "neither file, folder nor link: passed over");
 }
 
 /* Nothing but what stops the copy comes back. */
@@ -263,7 +268,8 @@ static int walk_entry(struct walk *w, int dir_fd, const char *name, const char *
     }
     r = copy_count_entry(w->copy, &e);
     r = r < 0 ? r : walk_open(w, dir_fd, name, local, guest, &e);
-    if (r == -ECANCELED && !e.code) {
+    /* What an entry within has told already. */
+    if (r < 0 && !e.code) {
         return r;
     }
     return r < 0 ? copy_entry_failed(w->copy, local, &e) : 0;
@@ -335,20 +341,32 @@ static int set_modes_later(struct copy *copy, struct err *e)
     return 0;
 }
 
-/* What this copy has newly made goes again. The signal that stopped us must not stop this. */
+/*
+ * What this copy has newly made goes again. The signal that stopped us must not stop this. An upload that was cut off may
+ * still be cleaned up in the sandbox at this moment, so a folder that will not go is asked a few times.
+ */
 static void remove_partial(struct copy *copy, const char *guest)
 {
     cleanup_free char *target = xasprintf("/v1/sandboxes/%s/files/remove", copy->sandbox);
     cleanup_json json_t *body = json_pack("{s:b}", "recursive", true);
-    struct http_json_opts opts = {
-        .method = "POST", .target = target, .body = body, .deadline_ns = deadline_in_ms(10000)};
     struct err e = {0};
+    int r = -EIO;
 
     copy_json_path(body, "path", guest);
     if (copy->user) {
         json_object_set_new(body, "user", json_string(copy->user));
     }
-    if (cli_call_opts(copy->cli, &opts, /* ret */ NULL, &e) < 0 && e.code != -ENOENT) {
+    for (unsigned i = 0; i < REMOVE_TRIES && r < 0 && r != -ENOENT; i++) {
+        struct http_json_opts opts = {
+            .method = "POST", .target = target, .body = body, .deadline_ns = deadline_in_ms(REMOVE_MS)};
+
+        if (i > 0) {
+            IGNORE_RESULT(poll(NULL, 0, REMOVE_AGAIN_MS)); /* a pause, nothing is awaited */
+        }
+        e = (struct err){0};
+        r = cli_call_opts(copy->cli, &opts, /* ret */ NULL, &e);
+    }
+    if (r < 0 && r != -ENOENT) {
         ui_warn(&copy->cli->ui, "part of the copy is left in the sandbox at %s: %s", guest, e.msg);
     }
 }

@@ -162,7 +162,7 @@ static int fetch_symlink(struct copy *copy, json_t *entry, const char *local, st
     int r;
 
     if (!target || !*target) {
-        return err_set(e, -EBADMSG, "bad_answer", "the sandbox says no target for the link");
+        return err_set(e, -EINVAL, "bad_link", "the sandbox says no target for the link");
     }
     r = copy_local_symlink(copy->root_fd, local, target);
     return r < 0 ? err_wrap(e, r, "making the link") : 0;
@@ -182,7 +182,7 @@ static int fetch_one(struct copy *copy, json_t *entry, const char *guest, const 
     if (str_eq(type, "symlink")) {
         return fetch_symlink(copy, entry, local, e);
     }
-    return err_set(e, -EOPNOTSUPP, "special_file", "neither file, folder nor link: passed over");
+    return err_set(e, -EINVAL, "special_file", "neither file, folder nor link: passed over");
 }
 
 /* The path of an entry below the listed folder. -EINVAL when it is not below it or no path we would create. */
@@ -239,18 +239,15 @@ static int fetch_listed(struct copy *copy, const struct listing *l, json_t *entr
 
     r = copy_count_entry(copy, &e);
     if (r == 0 && entry_below(entry, l->base, &guest, &below) < 0) {
-        r = err_set(&e, -EINVAL, "bad_answer", "the sandbox lists a name that cannot be in that folder: passed over");
+        r = err_set(&e, -EINVAL, "bad_name", "the sandbox lists a name that cannot be in that folder: passed over");
     }
     if (r < 0) {
         return copy_entry_failed(copy, l->base, &e);
     }
     local = copy_join(l->local, below);
     r = fetch_one(copy, entry, guest, local, &e);
-    if (r == -ECANCELED && !e.code) {
-        return r;
-    }
     if (r < 0) {
-        return copy_entry_failed(copy, local, &e);
+        return e.code ? copy_entry_failed(copy, local, &e) : r;
     }
     depth = path_depth(below);
     if (depth < LIST_DEPTH || !str_eq(json_get_string(entry, "type", ""), "dir")) {
@@ -457,11 +454,8 @@ static int fetch_top(struct copy *copy, const struct goal *goal, json_t *entry, 
     } else if (!is_dir) {
         r = err_set(&e, -ENOTDIR, NULL, "is not a folder");
     }
-    if (r == -ECANCELED && !e.code) {
-        return r;
-    }
     if (r < 0) {
-        return copy_entry_failed(copy, guest, &e);
+        return e.code ? copy_entry_failed(copy, guest, &e) : r;
     }
     return is_dir ? fetch_tree(copy, &(struct listing){.base = guest, .local = goal->top}) : 0;
 }

@@ -103,12 +103,12 @@ static bool copy_error_is_fatal(const struct err *e)
         break;
     }
     status = err_http_status(e);
-    return e->reason[0] && (status == 401 || status == 429 || status >= 500);
+    return e->reason[0] && (status == 401 || status == 429 || (status >= 500 && status != 501));
 }
 
 bool copy_error_is_passing(const struct err *e)
 {
-    return e->code == -ECONNRESET || e->code == -EPIPE || (e->code == -EBADMSG && !e->reason[0]);
+    return e->code == -ECONNRESET || e->code == -EPIPE || str_eq(e->reason, "answer_cut");
 }
 
 int copy_entry_failed(struct copy *copy, const char *path, const struct err *e)

@@ -68,7 +68,7 @@ static int sandbox_body(const struct args *a, uint64_t timeout_s, json_t *env, j
 /* What a new attempt with the same idempotency key can repair: the connection, not the request. */
 static bool error_is_broken_connection(const struct err *e)
 {
-    return e->code == -ECONNRESET || e->code == -EPIPE || (e->code == -EBADMSG && !e->reason[0]);
+    return e->code == -ECONNRESET || e->code == -EPIPE || str_eq(e->reason, "answer_cut");
 }
 
 int sandbox_create(struct cli *cli, uint64_t timeout_s, json_t *env, const struct pollfd *watch, json_t **ret,

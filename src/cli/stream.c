@@ -32,6 +32,7 @@ struct stream {
     int pending_signal;              /* came before the command was known */
     int last_signal;
     unsigned n_interrupts;
+    bool fresh;                      /* just connected: what came with the head is not seen by poll */
     bool reader_gone;                /* our standard output was closed */
     json_t *end;                     /* owned: the command object of 'E' */
 };
@@ -83,6 +84,7 @@ static int stream_open(struct stream *s, const char *method, const char *target,
     }
     http_call_deadline(s->call, 0);
     s->silent_after_ns = deadline_in_ms(STREAM_SILENCE_MS);
+    s->fresh = true;
     return 0;
 }
 
@@ -321,6 +323,10 @@ static int stream_connected(struct stream *s, struct err *e)
     struct pollfd p[] = {http_call_pollfd(s->call), {.fd = s->spec->sigs->fd, .events = POLLIN}};
     uint64_t until = MIN(s->silent_after_ns, s->grace_ns);
 
+    if (s->fresh) {
+        s->fresh = false;
+        return stream_read(s, e);
+    }
     if (poll(p, ARRAY_SIZE(p), deadline_poll_ms(until)) < 0 && errno != EINTR) {
         return err_wrap(e, -errno, "waiting for output");
     }

@@ -39,6 +39,7 @@ struct terminal {
     bool raw;      /* our terminal is in raw mode */
     bool typing;   /* standard input is read */
     bool detached; /* Enter ~ . */
+    bool fresh;    /* just connected: what came with the head is not seen by poll */
     int signo;     /* asked to end by */
     json_t *end;   /* owned */
 };
@@ -131,6 +132,7 @@ static int terminal_connect(struct terminal *t, struct err *e)
     }
     t->heard_ns = clock_now_ns();
     t->pinged_ns = t->heard_ns;
+    t->fresh = true;
     return terminal_send_size(t, e);
 }
 
@@ -320,6 +322,10 @@ static int terminal_connected(struct terminal *t, struct err *e)
     short readable = p[0].events;
     int r;
 
+    if (t->fresh) {
+        t->fresh = false;
+        return terminal_receive(t, e);
+    }
     if (t->n_typed > 0) {
         p[0].events |= POLLOUT;
     }
