@@ -6,6 +6,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -321,6 +322,16 @@ static void a_new_guest_ends_old_streams_and_serves_new_ones(void)
     pair_done(&p);
 }
 
+static bool await_streams(struct test_peer *peer, unsigned n)
+{
+    uint64_t deadline_ns = SOON;
+
+    while (test_peer_streams(peer) != n && !deadline_passed(deadline_ns)) {
+        sched_yield();
+    }
+    return test_peer_streams(peer) == n;
+}
+
 static void reset_starts_afresh(void)
 {
     struct pair p = pair_new(true);
@@ -330,8 +341,9 @@ static void reset_starts_afresh(void)
 
     REQUIRE(s);
     check_bytes(p.ch, 1000);
-    CHECK_INT(test_peer_streams(p.peer), 1);
+    CHECK(await_streams(p.peer, 1));
     channel_reset(p.ch);
+    CHECK(await_streams(p.peer, 0)); /* the guest has let go of it too */
     CHECK_INT(channel_stream_read_head(s, SOON, &head, &e), -ECONNRESET);
     CHECK_STR(e.reason, "guest_gone");
     channel_stream_free(s);

@@ -271,7 +271,7 @@ static void on_identified(void *arg, int r, const struct err *e, pid_t pid)
 void setup_identity_post(struct request *req)
 {
     struct state *st = state_of(req);
-    struct setup_spec spec;
+    struct setup_spec spec = {0};
     struct err e = {0};
     int r;
 
@@ -282,12 +282,13 @@ void setup_identity_post(struct request *req)
     if (r == 0 && !st->daemon->test) {
         r = machine_identify(&spec, &e);
     }
+    if (r == 0 && spec.env) {
+        workload_set_env(st->daemon->workload, TAKE_PTR(spec.env));
+    }
     if (r < 0 || st->daemon->test || !workload_ready(st->daemon->workload)) {
+        setup_spec_done(&spec);
         state_finish(st, r < 0 ? &e : NULL, /* json */ NULL);
         return;
-    }
-    if (spec.env) {
-        workload_set_env(st->daemon->workload, TAKE_PTR(spec.env));
     }
     memcpy(st->spec.hostname, spec.hostname, sizeof(spec.hostname));
     memcpy(st->spec.machine_id, spec.machine_id, sizeof(spec.machine_id));

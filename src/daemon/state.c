@@ -51,7 +51,7 @@ void state_finish(struct state *st, const struct err *e, json_t *json_take)
 {
     struct request *req = TAKE_PTR(st->req);
 
-    if (e) {
+    if (e && err_http_status(e) >= 500) { /* the rest are mistakes of whoever asked, and are told so */
         log_warn(NULL, "%s: %s", st->op, e->msg);
     }
     st->op = NULL;
