@@ -40,7 +40,6 @@ struct harness {
     struct workload *workload;
     struct file_pool *pool;
     char root[64];
-    int root_fd;
 };
 
 struct answer {
@@ -315,7 +314,7 @@ static void harness_tree(void)
     put("/etc/passwd",
         "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"
         "other:x:1001:1001::/home/other:/bin/sh\n", 0644, 0);
-    put("/etc/group", "root:x:0:\nuser:x:1000:\nother:x:1001:\nstaff:x:50:user\n", 0644, 0);
+    put("/etc/group", "root:x:0:\nuser:x:1000:\nother:x:1001:\nstaff:x:50:other,user\n", 0644, 0);
     ASSERT(mknod(inside("/dev/zero"), S_IFCHR | 0666, makedev(1, 5)) == 0);
     ASSERT(mknod(inside("/dev/full"), S_IFCHR | 0666, makedev(1, 7)) == 0);
     ASSERT(mount("proc", inside("/proc"), "proc", 0, NULL) == 0);
@@ -325,10 +324,10 @@ static void harness_tree(void)
     ASSERT(mount("ro", inside("/mnt/ro"), NULL, MS_REMOUNT | MS_RDONLY, NULL) == 0);
 }
 
-struct workload *harness_workload(const char *root); /* file-harness.c or the daemon's own */
-
 static UNUSED bool harness_init(void)
 {
+    struct workload_place place = {FD_NONE, FD_NONE};
+
     if (harness.loop) {
         return true;
     }
@@ -342,10 +341,12 @@ static UNUSED bool harness_init(void)
     ASSERT(mkdtemp(harness.root));
     ASSERT(mount("root", harness.root, "tmpfs", 0, "mode=755") == 0);
     harness_tree();
-    harness.root_fd = open(harness.root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     harness.loop = loop_new();
     ASSERT(children_new(harness.loop, /* reap_all */ true, &harness.children) == 0);
-    harness.workload = harness_workload(harness.root);
+    harness.workload = workload_new((struct workload_cgroups){FD_NONE, FD_NONE});
+    place.root_fd = open(harness.root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    workload_enter_ready(harness.workload, place);
+    workload_configure(harness.workload, /* env */ NULL, "user");
     harness.pool = file_pool_new(harness.loop, harness.children, harness.workload);
     return true;
 }
@@ -358,8 +359,9 @@ static UNUSED void harness_free(void)
     }
     file_pool_free(harness.pool);
     children_free(harness.children);
+    workload_free(harness.workload);
+    loop_run_once(harness.loop, 0); /* what was freed goes */
     loop_free(harness.loop);
-    fd_close(harness.root_fd);
     ASSERT(umount2(harness.root, MNT_DETACH) == 0 && rmdir(harness.root) == 0);
     memset(&harness, 0, sizeof(harness));
 }

@@ -43,6 +43,8 @@ static const struct {
     [FILE_OP_SYMLINK] = {CLASS_SMALL, 20, KEEPS_GOING},
 };
 
+struct worker;
+
 struct file_job {
     struct file_pool *pool; /* borrowed: lives longer */
     struct file_job *next;  /* borrowed: in pool's list */
@@ -50,7 +52,7 @@ struct file_job {
     struct workload_user user;
     const struct file_job_events *events; /* static */
     void *arg;                            /* borrowed */
-    pid_t pid;                            /* 0: queued, or reaped */
+    struct worker *worker;                /* borrowed; NULL: queued, or reaped */
     int control_fd;                       /* owned; FD_NONE before the start */
     int data_fd;                          /* owned; FD_NONE when there is none, or it has ended */
     struct loop_io *control_io;           /* owned */
@@ -66,13 +68,15 @@ struct file_job {
 };
 
 /*
- * A worker without a job: it is exiting, was killed, or may finish alone until its grace is over. When it is
- * still there then, it is killed; when that does not help either, it counts as stuck.
+ * A forked process, from the fork until it is reaped. Without a job it is exiting, was killed, or may finish
+ * alone until its grace is over. When it is still there then, it is killed; when that does not help either, it
+ * counts as stuck.
  */
-struct corpse {
-    struct file_pool *pool; /* borrowed: lives longer */
-    struct corpse *next;    /* borrowed: in pool's list */
-    struct loop_timer *timer; /* owned */
+struct worker {
+    struct file_pool *pool;   /* borrowed: lives longer */
+    struct file_job *job;     /* borrowed; NULL: it is on its own */
+    struct worker *next;      /* borrowed: in pool's list */
+    struct loop_timer *timer; /* owned: set when it is on its own */
     pid_t pid;
     bool killed;
     bool stuck;
@@ -83,7 +87,7 @@ struct file_pool {
     struct children *children; /* borrowed */
     struct workload *workload; /* borrowed */
     struct file_job *jobs;     /* owned: oldest first */
-    struct corpse *corpses;    /* owned */
+    struct worker *workers;    /* owned */
     unsigned n_running[CLASS_COUNT_];
     unsigned n_queued[CLASS_COUNT_];
     unsigned n_stuck;
@@ -99,67 +103,73 @@ static void pool_wants_sweep(struct file_pool *pool)
     loop_timer_set(pool->sweep, /* now */ 0);
 }
 
-static void corpse_free(struct corpse *c)
+static void worker_free(struct worker *w)
 {
-    for (struct corpse **p = &c->pool->corpses; *p; p = &(*p)->next) {
-        if (*p == c) {
-            *p = c->next;
+    for (struct worker **p = &w->pool->workers; *p; p = &(*p)->next) {
+        if (*p == w) {
+            *p = w->next;
             break;
         }
     }
-    c->pool->n_stuck -= c->stuck;
-    loop_timer_free(c->timer);
-    free(c);
+    w->pool->n_stuck -= w->stuck;
+    loop_timer_free(w->timer);
+    free(w);
 }
 
-static void corpse_reaped(void *arg, const struct child_exit *x)
+/* How it ended does not count, but what it said; the end of its socket tells the rest. */
+static void worker_reaped(void *arg, const struct child_exit *x)
 {
+    struct worker *w = arg;
+
     (void)x;
-    corpse_free(arg);
+    if (w->job) {
+        w->job->worker = NULL;
+    }
+    worker_free(w);
 }
 
-static void corpse_kill(struct corpse *c)
+static void worker_kill(struct worker *w)
 {
-    kill(c->pid, SIGKILL);
-    c->killed = true;
-    loop_timer_set(c->timer, deadline_in_ms(DYING_MS));
+    kill(w->pid, SIGKILL);
+    w->killed = true;
+    loop_timer_set(w->timer, deadline_in_ms(DYING_MS));
 }
 
-static void corpse_deadline(void *arg)
+static void worker_deadline(void *arg)
 {
-    struct corpse *c = arg;
+    struct worker *w = arg;
 
-    if (!c->killed) {
-        corpse_kill(c);
+    if (!w->killed) {
+        worker_kill(w);
         return;
     }
-    c->stuck = true;
-    c->pool->n_stuck++;
+    w->stuck = true;
+    w->pool->n_stuck++;
 }
 
-/* The worker is on its own now until it is reaped; grace_ms 0 kills it. */
-static void bury(struct file_job *job, uint64_t grace_ms)
+/* From here on it is on its own; grace_ms 0 kills it. */
+static void worker_leave(struct worker *w, uint64_t grace_ms)
 {
-    struct file_pool *pool = job->pool;
-    struct corpse *c;
-
-    if (job->pid == 0) {
-        return;
-    }
-    children_forget(pool->children, job->pid);
-    c = xnew(struct corpse);
-    c->pool = pool;
-    c->pid = job->pid;
-    c->timer = loop_add_timer(pool->loop, corpse_deadline, c);
-    c->next = pool->corpses;
-    pool->corpses = c;
-    children_watch(pool->children, c->pid, corpse_reaped, c);
+    w->job = NULL;
     if (grace_ms == 0) {
-        corpse_kill(c);
+        worker_kill(w);
     } else {
-        loop_timer_set(c->timer, deadline_in_ms(grace_ms));
+        loop_timer_set(w->timer, deadline_in_ms(grace_ms));
     }
-    job->pid = 0;
+}
+
+static struct worker *worker_new(struct file_job *job, pid_t pid)
+{
+    struct worker *w = xnew(struct worker);
+
+    w->pool = job->pool;
+    w->job = job;
+    w->pid = pid;
+    w->timer = loop_add_timer(w->pool->loop, worker_deadline, w);
+    w->next = w->pool->workers;
+    w->pool->workers = w;
+    children_watch(w->pool->children, pid, worker_reaped, w);
+    return w;
 }
 
 static void job_close(struct file_job *job)
@@ -183,7 +193,9 @@ static void job_free(struct file_job *job, uint64_t grace_ms)
     }
     *(job->running ? &pool->n_running[class] : &pool->n_queued[class]) -= 1;
     job_close(job);
-    bury(job, grace_ms);
+    if (job->worker) {
+        worker_leave(job->worker, grace_ms);
+    }
     loop_timer_free(job->timer);
     file_request_done(&job->req);
     free(job);
@@ -364,14 +376,6 @@ static void on_data(void *arg, uint32_t events)
 
 /* ---- starting ---- */
 
-static void on_reaped(void *arg, const struct child_exit *x)
-{
-    struct file_job *job = arg;
-
-    (void)x; /* what counts is what it said; the end of the socket tells the rest */
-    job->pid = 0;
-}
-
 static int job_spawn(struct file_job *job)
 {
     struct file_spawned s;
@@ -380,9 +384,8 @@ static int job_spawn(struct file_job *job)
     if (r < 0) {
         return r;
     }
-    children_watch(job->pool->children, s.pid, on_reaped, job);
+    job->worker = worker_new(job, s.pid);
     job->pool->n_started++;
-    job->pid = s.pid;
     job->control_fd = s.control_fd;
     job->data_fd = s.data_fd;
     job->control_io = loop_add_io(job->pool->loop, job->control_fd, job->paused ? 0 : EPOLLIN, on_control, job);
@@ -582,7 +585,7 @@ void file_job_commit(struct file_job *job)
     job->data_fd = fd_close(job->data_fd);
     job_deadline(job, /* waiting */ true);
     if (send(job->control_fd, &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-        log_debug(NULL, "file worker %d went away before the commit", (int)job->pid);
+        log_debug(NULL, "a file worker went away before the commit");
     }
 }
 
@@ -605,8 +608,8 @@ void file_pool_reset(struct file_pool *pool)
     while (pool->jobs) {
         job_fail(pool->jobs, -ESHUTDOWN, NULL, "the sandbox is being taken away");
     }
-    for (struct corpse *c = pool->corpses; c; c = c->next) {
-        corpse_kill(c);
+    for (struct worker *w = pool->workers; w; w = w->next) {
+        worker_kill(w);
     }
 }
 
@@ -615,10 +618,10 @@ void file_pool_free(struct file_pool *pool)
     while (pool->jobs) {
         job_free(pool->jobs, /* kill */ 0);
     }
-    while (pool->corpses) {
-        kill(pool->corpses->pid, SIGKILL);
-        children_forget(pool->children, pool->corpses->pid);
-        corpse_free(pool->corpses);
+    while (pool->workers) {
+        kill(pool->workers->pid, SIGKILL);
+        children_forget(pool->children, pool->workers->pid);
+        worker_free(pool->workers);
     }
     loop_timer_free(pool->sweep);
     free(pool);

@@ -2,10 +2,14 @@
 #include "daemon/module.h"
 
 #include "base/clock.h"
+#include "daemon/file-routes.h"
+#include "daemon/command-routes.h"
 
 /* One line per module; later ones may rely on earlier ones. */
 const struct module *const daemon_modules[] = {
     &state_module,
+    &file_module,
+    &command_module,
 };
 const size_t n_daemon_modules = ARRAY_SIZE(daemon_modules);
 

@@ -231,7 +231,7 @@ static void listing_while_entries_come_and_go(void)
 
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;) {
-            symlinkat("nowhere", fd, "a-flicker");
+            IGNORE_RESULT(symlinkat("nowhere", fd, "a-flicker")); /* the next turn tries again */
             mkdirat(fd, "b-flicker", 0755);
             unlinkat(fd, "a-flicker", 0);
             unlinkat(fd, "b-flicker", AT_REMOVEDIR);

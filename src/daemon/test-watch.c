@@ -23,7 +23,10 @@ static void until_told(struct answer *a, const char *text)
         loop_run_once(harness.loop, deadline_ns);
     }
     if (!strstr(buf_str(&a->body), text)) {
-        TEST_FAIL("was not told %s but: %s %s", text, buf_str(&a->body), a->err.msg);
+        for (char *p = a->body.data; p && *p; p++) {
+            *p = *p == '\n' ? ' ' : *p; /* one line of TAP */
+        }
+        TEST_FAIL("was not told %.*s but: %s %s", (int)strcspn(text, "\n"), text, buf_str(&a->body), a->err.msg);
     }
 }
 

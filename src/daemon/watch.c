@@ -453,6 +453,17 @@ static int on_created(struct watch *s, struct watch_node *node, const struct ino
     return r;
 }
 
+/* A directory that this user could not read until now (made by root, then given away) is new to us. */
+static int on_attrib(struct watch *s, struct watch_node *node, const struct inotify_event *ev, const char *path)
+{
+    int r = is_upload(path) ? 0 : tell(s, "chmod", path, /* to */ NULL);
+
+    if (r == 0 && ev->mask & IN_ISDIR && s->w->req->recursive && !watch_child(node, ev->name)) {
+        r = new_dir(s, node, ev->name);
+    }
+    return r;
+}
+
 static int on_event(struct watch *s, const struct inotify_event *ev, uint64_t position)
 {
     cleanup_buf struct buf path = BUF_INIT(PATH_MAX - 1);
@@ -487,7 +498,7 @@ static int on_event(struct watch *s, const struct inotify_event *ev, uint64_t po
     case IN_MODIFY:
         return is_upload(path.data) ? 0 : tell_write(s, path.data);
     case IN_ATTRIB:
-        return is_upload(path.data) ? 0 : tell(s, "chmod", path.data, /* to */ NULL);
+        return on_attrib(s, node, ev, path.data);
     default:
         return 0;
     }
