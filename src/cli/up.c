@@ -104,23 +104,26 @@ static bool key_works(const char *url, const char *key)
 static int key_make(struct supervisor *sup, const struct host *host, char **ret, struct err *e)
 {
     cleanup_free char *program = xasprintf("%s/%s", host->libexec_dir, host_service_program(HOST_GATEWAY));
-    const char *const argv[] = {program, "--state-dir", host->state_dir, "--create-key", FIRST_KEY_NAME, NULL};
+    cleanup_free char *gateway_dir = xasprintf("%s/gateway", host->state_dir);
+    const char *const argv[] = {program, "--state-dir", gateway_dir, "--create-key", FIRST_KEY_NAME, NULL};
     cleanup_free char *output = NULL;
-    char *end;
+    cleanup_json json_t *answer = NULL;
+    const char *key;
     int r;
 
     r = supervisor_run_once(sup, argv, host->gateway_user, &output, e);
     if (r < 0) {
         return r;
     }
-    end = strchr(output, '\n');
-    if (end) {
-        *end = '\0';
+    r = json_parse_object(output, strlen(output), &answer, e);
+    if (r < 0) {
+        return err_wrap(e, r, "reading the gateway's first key");
     }
-    if (str_empty(output) || strpbrk(output, " \t{}")) {
+    key = json_get_string(answer, "key", NULL);
+    if (str_empty(key)) {
         return err_set(e, -EBADMSG, "bad_answer", "the gateway made no key");
     }
-    *ret = TAKE_PTR(output);
+    *ret = xstrdup(key);
     return 0;
 }
 
