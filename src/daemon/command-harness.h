@@ -261,15 +261,3 @@ static size_t count_processes(const char *argument)
     closedir(proc);
     return n;
 }
-
-static size_t count_own_fds(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    size_t n = 0;
-
-    while (readdir(dir)) {
-        n++;
-    }
-    closedir(dir);
-    return n;
-}

@@ -64,6 +64,7 @@ struct command {
     struct command_stream streams[2]; /* stdout (or the terminal) and stderr */
     int in_fd;                        /* owned */
     struct loop_io *in_io;            /* owned */
+    bool eof_due;                     /* a terminal's end-of-file character waits for room */
 
     struct command_listener *listeners; /* borrowed: unlisten themselves */
     uint64_t event;                     /* counts what listeners are told */

@@ -155,6 +155,28 @@ bool command_stdin_open(const struct command *c)
     return c->in_fd >= 0;
 }
 
+static void on_stdin(void *arg, uint32_t events);
+
+/* Calls on_stdin() when there is room again. */
+static void await_room(struct command *c)
+{
+    if (!c->in_io) {
+        c->in_io = loop_add_io(c->t->config.loop, c->in_fd, EPOLLOUT, on_stdin, c);
+    }
+    loop_io_set(c->in_io, EPOLLOUT);
+}
+
+/* A terminal has no end; it has a character that means it, and that must find room like any other. */
+static void write_eof(struct command *c)
+{
+    char eof = pty_eof_byte(c->in_fd);
+
+    c->eof_due = write(c->in_fd, &eof, 1) < 0 && (errno == EAGAIN || errno == EINTR);
+    if (c->eof_due) {
+        await_room(c);
+    }
+}
+
 /* There is room again, or nobody reads any more: the writer finds out which. */
 static void on_stdin(void *arg, uint32_t events)
 {
@@ -162,6 +184,9 @@ static void on_stdin(void *arg, uint32_t events)
 
     (void)events;
     loop_io_set(c->in_io, 0);
+    if (c->eof_due) {
+        write_eof(c);
+    }
     command_notify(c);
 }
 
@@ -172,7 +197,7 @@ ssize_t command_write(struct command *c, const void *data, size_t len)
     if (c->in_fd < 0) {
         return -EPIPE;
     }
-    if (len == 0) {
+    if (len == 0 || c->eof_due) {
         return 0;
     }
     n = write(c->in_fd, data, len);
@@ -183,28 +208,17 @@ ssize_t command_write(struct command *c, const void *data, size_t len)
         command_stdin_shut(c);
         return -EPIPE;
     }
-    if (!c->in_io) {
-        c->in_io = loop_add_io(c->t->config.loop, c->in_fd, EPOLLOUT, on_stdin, c);
-    }
-    loop_io_set(c->in_io, EPOLLOUT);
+    await_room(c);
     return 0;
 }
 
 void command_close_stdin(struct command *c)
 {
-    if (c->in_fd < 0) {
-        return;
+    if (c->in_fd >= 0 && c->pty) {
+        write_eof(c);
+    } else {
+        command_stdin_shut(c);
     }
-    if (c->pty) {
-        char eof = pty_eof_byte(c->in_fd);
-
-        if (write(c->in_fd, &eof, 1) < 0) {
-            command_stdin_shut(
-                c); /* full of input that nobody reads, or gone: there is no better end */
-        }
-        return;
-    }
-    command_stdin_shut(c);
 }
 
 int command_resize(struct command *c, struct pty_size size, struct err *e)

@@ -526,6 +526,18 @@ static void old_ended_commands_are_forgotten(void)
     fixture_done(&f);
 }
 
+static size_t count_own_fds(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    size_t n = 0;
+
+    while (readdir(dir)) {
+        n++;
+    }
+    closedir(dir);
+    return n;
+}
+
 /* F41: all answered, none lost, nothing left open. */
 static void five_hundred_at_once(void)
 {
