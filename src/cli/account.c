@@ -70,23 +70,22 @@ int verb_template_ls(struct cli *cli)
 int verb_key_create(struct cli *cli)
 {
     const struct args *a = cli->args;
+    const struct {
+        const char *name;
+        const char *value;
+    } fields[] = {{"name", a->name}, {"project", a->project}, {"scope", a->scope}};
     cleanup_json json_t *body = json_object();
     cleanup_json json_t *key = NULL;
     struct err e = {0};
-    json_t *text = NULL;
     int r;
 
     r = cli_connect(cli, &e);
-    if (r == 0 && a->name) {
-        r = cli_json_text(a->name, "the name", &text, &e);
-        if (r == 0) {
-            json_object_set_new(body, "name", text);
-        }
-    }
-    if (r == 0 && a->project) {
-        r = cli_json_text(a->project, "the project", &text, &e);
-        if (r == 0) {
-            json_object_set_new(body, "project", text);
+    for (size_t i = 0; i < ARRAY_SIZE(fields) && r == 0; i++) {
+        json_t *text = NULL;
+
+        r = fields[i].value ? cli_json_text(fields[i].value, fields[i].name, &text, &e) : 0;
+        if (text) {
+            json_object_set_new(body, fields[i].name, text);
         }
     }
     r = r < 0 ? r : cli_call(cli, "POST", "/v1/keys", body, &key, &e);
@@ -107,7 +106,7 @@ int verb_key_create(struct cli *cli)
 int verb_key_ls(struct cli *cli)
 {
     static const struct table_column columns[] = {
-        {.title = "ID"}, {.title = "KEY"}, {.title = "NAME", .cut = true}, {.title = "PROJECT"}, {.title = "AGE", .right = true}};
+        {.title = "ID"}, {.title = "KEY"}, {.title = "NAME", .cut = true}, {.title = "PROJECT"}, {.title = "SCOPE"}, {.title = "AGE", .right = true}};
     cleanup_json json_t *answer = NULL;
     struct err e = {0};
     struct table t;
@@ -142,6 +141,8 @@ int verb_key_ls(struct cli *cli)
         table_cellf(&t, "%s...", json_get_string(item, "prefix", ""));
         table_cell(&t, json_get_string(item, "name", NULL));
         table_cell(&t, json_get_string(item, "project", NULL));
+        table_cell(&t, json_is_integer(json_object_get(item, "revoked_at_ms")) ? "revoked"
+                                                                                : json_get_string(item, "scope", NULL));
         table_cell(&t, age);
     }
     if (!cli->args->quiet) {

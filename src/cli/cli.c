@@ -75,11 +75,6 @@ int cli_explain(const struct cli *cli, struct err *e)
         return err_set(e, e->code, "unreachable",
                        "nobody answers at %s; start SPACE with 'sudo space up', or name its address with --url or SPACE_URL",
                        url);
-    case -ENOENT:
-        if (str_starts(url, "unix:") && !e->reason[0]) {
-            return err_set(e, e->code, "unreachable", "there is no socket at %s; start SPACE with 'sudo space up'", url);
-        }
-        return e->code;
     default:
         break;
     }

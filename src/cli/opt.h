@@ -85,6 +85,7 @@ struct args {
     /* Keys. */
     const char *name;
     const char *project;
+    const char *scope;
     bool verbs_only;
     bool options_only;
 

@@ -142,6 +142,7 @@ static const struct opt top_opts[] = {
 static const struct opt key_create_opts[] = {
     VALUE(OPT_TEXT, "name", 'n', "NAME", name, "what the key is for, to tell it from others"),
     VALUE(OPT_TEXT, "project", 0, "ID", project, "the project whose sandboxes it opens (this key's own)"),
+    VALUE(OPT_TEXT, "scope", 0, "WORD", scope, "project, or organisation to manage keys and projects too (project)"),
     OPT_END,
 };
 
