@@ -30,19 +30,24 @@
 
 static const struct testbed_manager usual = {0};
 
+static void print_picture(const char *title, const char *picture)
+{
+    printf("# %s:\n", title);
+    while (picture && *picture) {
+        size_t len = strcspn(picture, "\n");
+
+        printf("#   %.*s\n", (int)len, picture);
+        picture += len + (picture[len] == '\n');
+    }
+}
+
 static bool same_picture(const char *before, const char *after)
 {
     if (strcmp(before, after) == 0) {
         return true;
     }
-    printf("# before:\n");
-    for (const char *p = before; *p; p += strcspn(p, "\n") + 1) {
-        printf("#   %.*s\n", (int)strcspn(p, "\n"), p);
-    }
-    printf("# after:\n");
-    for (const char *p = after; *p; p += strcspn(p, "\n") + 1) {
-        printf("#   %.*s\n", (int)strcspn(p, "\n"), p);
-    }
+    print_picture("before", before);
+    print_picture("after", after);
     return false;
 }
 
