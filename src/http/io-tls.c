@@ -165,12 +165,13 @@ int io_tls_client_context(const char *ca_file, SSL_CTX **ret, struct err *e)
 
 static int set_peer_name(SSL *ssl, const char *name)
 {
+    cleanup_free char *copy = xstrdup(name); /* OpenSSL's macro wants it writable */
     unsigned char address[16];
 
     if (inet_pton(AF_INET, name, address) == 1 || inet_pton(AF_INET6, name, address) == 1) {
         return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name);
     }
-    return SSL_set1_host(ssl, name) && SSL_set_tlsext_host_name(ssl, name);
+    return SSL_set1_host(ssl, name) && SSL_set_tlsext_host_name(ssl, copy);
 }
 
 int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait,

@@ -144,6 +144,7 @@ static int begin_answer(struct proxy *p, struct err *e)
     if (r < 0) {
         return stop(p, r == -EBADMSG ? err_wrap(e, -EPROTO, "upstream") : r);
     }
+    ASSERT(head.headers);
     for (size_t i = 0; i < head.headers->n; i++) {
         const struct http_header *h = &head.headers->v[i];
 

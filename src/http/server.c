@@ -23,7 +23,7 @@ static void fill_defaults(struct http_server_opts *o)
         unsigned *field;
         unsigned value;
     } defaults[] = {
-        {&o->max_threads, 256},        {&o->max_connections, 4096},  {&o->max_queue, 1024},
+        {&o->max_threads, 1024},       {&o->max_connections, 4096},  {&o->max_queue, 1024},
         {&o->idle_timeout_ms, 75000},  {&o->head_timeout_ms, 10000}, {&o->io_timeout_ms, 30000},
         {&o->drain_timeout_ms, 10000},
     };

@@ -66,7 +66,7 @@ struct http_server_opts {
     void (*done)(void *ctx, struct http_request *req,
                  const struct http_done *done); /* may be NULL */
     /* Zero means the default in parentheses. */
-    unsigned max_threads;      /* 256 */
+    unsigned max_threads;      /* 1024; a stream holds one as long as it lasts */
     unsigned max_connections;  /* 4096 */
     unsigned max_queue;        /* complete requests waiting for a thread before 503 (1024) */
     unsigned idle_timeout_ms;  /* keep-alive without a request (75000) */

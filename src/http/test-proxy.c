@@ -8,7 +8,9 @@
 #include "http/test-support.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <semaphore.h>
+#include <sys/eventfd.h>
 
 static sem_t entered;
 static sem_t noticed_gone;
@@ -166,6 +168,133 @@ static void pair_stop(struct pair *p)
 #define PAIR(p_) \
     CLEANUP(pair_stop) struct pair p_ = {0}; \
     pair_start(&p_)
+
+/* ---- an upstream of another kind: a thread feeds it, an eventfd tells ---- */
+
+#define FED_PIECES 2000
+
+struct fed {
+    pthread_mutex_t lock;
+    int event_fd;
+    struct buf waiting; /* guarded by lock, as the following */
+    bool over;
+    bool aborted;
+    struct http_headers headers;
+};
+
+static void fed_clear(void *up)
+{
+    struct fed *f = up;
+    uint64_t count;
+
+    IGNORE_RESULT(read(f->event_fd, &count, sizeof(count))); /* only to empty it */
+}
+
+static ssize_t fed_send(void *up, const void *data, size_t len, struct err *e)
+{
+    (void)up;
+    (void)data;
+    (void)e;
+    return (ssize_t)len;
+}
+
+static int fed_send_end(void *up, struct err *e)
+{
+    (void)up;
+    (void)e;
+    return 0;
+}
+
+static int fed_head(void *up, struct http_upstream_head *ret, struct err *e)
+{
+    struct fed *f = up;
+
+    (void)e;
+    *ret = (struct http_upstream_head){200, -1, &f->headers};
+    return 0;
+}
+
+static ssize_t fed_recv(void *up, void *data, size_t len, struct err *e)
+{
+    struct fed *f = up;
+    ssize_t n;
+
+    (void)e;
+    pthread_mutex_lock(&f->lock);
+    n = (ssize_t)MIN(len, f->waiting.len);
+    if (n > 0) {
+        memcpy(data, f->waiting.data, (size_t)n);
+        buf_consume(&f->waiting, (size_t)n);
+    } else if (!f->over) {
+        n = -EAGAIN;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return n;
+}
+
+static struct pollfd fed_pollfd(void *up, bool want_recv, bool want_send)
+{
+    struct fed *f = up;
+
+    (void)want_recv;
+    (void)want_send;
+    return (struct pollfd){.fd = f->event_fd, .events = POLLIN};
+}
+
+static void fed_abort(void *up)
+{
+    struct fed *f = up;
+
+    pthread_mutex_lock(&f->lock);
+    f->aborted = true;
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void *feed(void *arg)
+{
+    struct fed *f = arg;
+
+    for (int i = 0; i <= FED_PIECES; i++) {
+        uint64_t one = 1;
+        int r = 0;
+
+        pthread_mutex_lock(&f->lock);
+        f->over = i == FED_PIECES;
+        if (!f->over) {
+            r = buf_printf(&f->waiting, "%d,", i);
+        }
+        pthread_mutex_unlock(&f->lock);
+        ASSERT(r == 0 && write(f->event_fd, &one, sizeof(one)) == sizeof(one));
+        sched_yield();
+    }
+    return NULL;
+}
+
+static int serve_fed(struct http_request *req, struct err *e)
+{
+    static const struct http_upstream_ops ops = {
+        .clear = fed_clear,
+        .send = fed_send,
+        .send_end = fed_send_end,
+        .head = fed_head,
+        .recv = fed_recv,
+        .pollfd = fed_pollfd,
+        .abort = fed_abort,
+    };
+    struct fed f = {.lock = PTHREAD_MUTEX_INITIALIZER, .waiting = BUF_INIT(1 << 20)};
+    pthread_t thread;
+    int r;
+
+    f.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    r = pthread_create(&thread, NULL, feed, &f);
+    ASSERT(r == 0);
+    r = http_proxy_run(req, &ops, &f, NULL, e);
+    pthread_join(thread, NULL);
+    CHECK(!f.aborted);
+    close(f.event_fd);
+    buf_done(&f.waiting);
+    return r;
+}
 
 #define CLOSE "Host: h\r\nConnection: close\r\n\r\n"
 
@@ -336,6 +465,20 @@ static void absent_upstream_is_an_error(void)
     CHECK(strstr(answer, "\"unavailable\""));
 }
 
+static void upstream_with_an_eventfd_loses_nothing(void)
+{
+    TEST_SERVER(t, .handler = serve_fed);
+    cleanup_free char *answer = raw_exchange(&t, "GET / HTTP/1.0\r\n\r\n");
+    cleanup_buf struct buf want = BUF_INIT(1 << 20);
+    const char *body = strstr(answer, "\r\n\r\n");
+
+    for (int i = 0; i < FED_PIECES; i++) {
+        CHECK_INT(buf_printf(&want, "%d,", i), 0);
+    }
+    REQUIRE(body);
+    CHECK(str_eq(body + 4, buf_str(&want)));
+}
+
 static void slow_reader_gets_all(void)
 {
     PAIR(p);
@@ -364,6 +507,7 @@ int main(int argc, char **argv)
         T(gone_client_closes_the_upstream),
         T(gone_client_in_the_middle_of_its_body_closes_the_upstream),
         T(absent_upstream_is_an_error),
+        T(upstream_with_an_eventfd_loses_nothing),
         T(slow_reader_gets_all),
     };
 
