@@ -33,7 +33,8 @@ static void read_all(struct channel_stream *s)
 
     ASSERT(r == 0 || r == e.code);
     if (r == 0) {
-        ASSERT(head->status >= 200 && head->status <= 599 && head->n_headers <= CHANNEL_HEADERS_MAX);
+        ASSERT(head->status >= 200 && head->status <= 599 &&
+               head->n_headers <= CHANNEL_HEADERS_MAX);
     }
     do {
         n = channel_stream_read(s, buf, sizeof(buf), 0, &e);
@@ -61,7 +62,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ASSERT(channel_request(ch, &q, 0, &s[i], NULL) == 0);
     }
     step(ch, data, 0);
-    IGNORE_RESULT(channel_stream_write_some(s[0], "body", 4, NULL)); /* the session may have ended */
+    IGNORE_RESULT(
+        channel_stream_write_some(s[0], "body", 4, NULL)); /* the session may have ended */
     step(ch, data, half);
     read_all(s[0]);
     channel_stream_finish(s[0]);

@@ -20,22 +20,22 @@ struct guest_stream {
     struct guest_stream *next; /* borrowed: neighbour in g->streams */
     int32_t id;
     unsigned due;
-    char *method;              /* owned */
-    char *target;              /* owned */
+    char *method;                 /* owned */
+    char *target;                 /* owned */
     struct guest_header *headers; /* owned */
     size_t n_headers;
     size_t head_bytes;
     struct buf rx;
     struct buf tx;
-    void *user;                /* borrowed: the handler's */
+    void *user; /* borrowed: the handler's */
     bool head_too_large;
-    bool announced;            /* on_request was called */
-    bool live;                 /* nghttp2 knows it */
+    bool announced; /* on_request was called */
+    bool live;      /* nghttp2 knows it */
     bool responded;
     bool rx_eof;
     bool tx_eof;
-    bool discard;              /* nobody reads the body */
-    bool short_write;          /* a write found no room: on_writable is owed */
+    bool discard;     /* nobody reads the body */
+    bool short_write; /* a write found no room: on_writable is owed */
 };
 
 struct guest {
@@ -45,8 +45,8 @@ struct guest {
     struct link_decoder decoder;
     struct guest_stream *streams; /* owned */
     unsigned n_streams;
-    size_t held;  /* body bytes in all streams */
-    size_t debt;  /* of these, not yet given back to the connection's window */
+    size_t held; /* body bytes in all streams */
+    size_t debt; /* of these, not yet given back to the connection's window */
     char ack_nonce[LINK_NONCE_LEN + 1];
     bool send_ack;
     bool send_ready;
@@ -147,7 +147,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags, void *arg)
+                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                     void *arg)
 {
     struct guest_stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     const char *n = (const char *)name;
@@ -248,13 +249,15 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     }
     s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (s && !s->rx_eof) { /* answered before the request was over: tell the host to stop sending */
-        nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_NO_ERROR);
+        nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
+                                  NGHTTP2_NO_ERROR);
     }
     return 0;
 }
 
-static ssize_t on_read_length(nghttp2_session *session, uint8_t type, int32_t id, int32_t session_window,
-                              int32_t stream_window, uint32_t frame_max, void *arg)
+static ssize_t on_read_length(nghttp2_session *session, uint8_t type, int32_t id,
+                              int32_t session_window, int32_t stream_window, uint32_t frame_max,
+                              void *arg)
 {
     (void)session;
     (void)type;
@@ -265,8 +268,8 @@ static ssize_t on_read_length(nghttp2_session *session, uint8_t type, int32_t id
     return MIN(frame_max, GUEST_FRAME_MAX);
 }
 
-static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len, uint32_t *flags,
-                       nghttp2_data_source *source, void *arg)
+static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len,
+                       uint32_t *flags, nghttp2_data_source *source, void *arg)
 {
     struct guest_stream *s = source->ptr;
     size_t n = MIN(s->tx.len, len);
@@ -298,8 +301,8 @@ static int out_encode(struct buf *out, const void *data, size_t len)
     return r;
 }
 
-static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head, size_t len,
-                        nghttp2_data_source *source, void *arg)
+static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head,
+                        size_t len, nghttp2_data_source *source, void *arg)
 {
     struct guest *g = arg;
     struct guest_stream *s = source->ptr;
@@ -346,7 +349,8 @@ static void session_start(struct guest *g)
     ASSERT(nghttp2_session_server_new2(&g->session, cb, g, option) == 0);
     nghttp2_session_callbacks_del(cb);
     nghttp2_option_del(option);
-    ASSERT(nghttp2_submit_settings(g->session, NGHTTP2_FLAG_NONE, settings, ARRAY_SIZE(settings)) == 0);
+    ASSERT(nghttp2_submit_settings(g->session, NGHTTP2_FLAG_NONE, settings, ARRAY_SIZE(settings)) ==
+           0);
     ASSERT(nghttp2_session_set_local_window_size(g->session, NGHTTP2_FLAG_NONE, 0,
                                                  GUEST_CONNECTION_WINDOW) == 0);
 }
@@ -357,7 +361,8 @@ struct guest *guest_new(const struct guest_ops *ops, void *arg)
 {
     struct guest *g = xnew(struct guest);
 
-    ASSERT(ops && ops->on_request && ops->on_body && ops->on_writable && ops->on_close && ops->wake);
+    ASSERT(ops && ops->on_request && ops->on_body && ops->on_writable && ops->on_close &&
+           ops->wake);
     g->ops = ops;
     g->arg = arg;
     return g;
@@ -486,7 +491,8 @@ void guest_dispatch(struct guest *g)
 
         g->any_due = false;
         for (struct guest_stream *s = g->streams; s; s = next) {
-            next = s->next; /* a callback never frees a stream: only stream_dispatch of that stream does */
+            next =
+                s->next; /* a callback never frees a stream: only stream_dispatch of that stream does */
             if (s->due) {
                 stream_dispatch(s);
             }
@@ -530,7 +536,8 @@ void guest_pull(struct guest *g, struct buf *out)
         }
     }
     g->out = NULL;
-    if (g->session && !nghttp2_session_want_read(g->session) && !nghttp2_session_want_write(g->session)) {
+    if (g->session && !nghttp2_session_want_read(g->session) &&
+        !nghttp2_session_want_write(g->session)) {
         session_break(g);
     }
 }
@@ -630,7 +637,8 @@ void guest_stream_respond(struct guest_stream *s, const struct guest_response *r
     char length[24];
     size_t n = 0;
 
-    ASSERT(!s->responded && r->status >= 200 && r->status <= 599 && r->n_headers <= GUEST_HEADERS_MAX);
+    ASSERT(!s->responded && r->status >= 200 && r->status <= 599 &&
+           r->n_headers <= GUEST_HEADERS_MAX);
     s->responded = true;
     if (!s->live) {
         return;
@@ -663,7 +671,8 @@ size_t guest_stream_room(const struct guest_stream *s)
 static void stream_resume(struct guest_stream *s)
 {
     if (s->live && s->responded) {
-        nghttp2_session_resume_data(s->g->session, s->id); /* fails when it was not deferred: fine */
+        nghttp2_session_resume_data(s->g->session,
+                                    s->id); /* fails when it was not deferred: fine */
         s->g->ops->wake(s->g->arg);
     }
 }

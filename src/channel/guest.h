@@ -31,7 +31,8 @@
 #define GUEST_CONNECTION_WINDOW (2u * 1024 * 1024)
 #define GUEST_HELD_MAX (4u * 1024 * 1024)
 #define GUEST_HEADERS_MAX 64
-#define GUEST_HEAD_BYTES_MAX (40u * 1024) /* a path of PATH_MAX bytes, percent-encoded thrice over */
+#define GUEST_HEAD_BYTES_MAX \
+    (40u * 1024) /* a path of PATH_MAX bytes, percent-encoded thrice over */
 #define GUEST_FRAME_MAX (64u * 1024)
 /* What guest_pull gathers for one write: the port is slow in small pieces. */
 #define GUEST_PULL_MAX (256u * 1024)
@@ -100,7 +101,7 @@ struct guest_response {
     const struct guest_header_ref {
         const char *name; /* lower case */
         const char *value;
-    } *headers;
+    } * headers;
     size_t n_headers;
 };
 

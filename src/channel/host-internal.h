@@ -20,7 +20,12 @@
 /* Frames of ours that wait for a guest that does not read. */
 #define CHANNEL_QUEUE_MAX 4096u
 
-enum channel_state { CHANNEL_DOWN, CHANNEL_HELLO, CHANNEL_UP, CHANNEL_CLOSED };
+enum channel_state {
+    CHANNEL_DOWN,
+    CHANNEL_HELLO,
+    CHANNEL_UP,
+    CHANNEL_CLOSED
+};
 
 struct channel {
     pthread_mutex_t lock;
@@ -37,22 +42,22 @@ struct channel {
     pthread_t thread;
 
     char nonce[LINK_NONCE_LEN + 1]; /* of the newest HELLO */
-    bool stale;             /* what the I/O thread still has to write belongs to a dead session */
+    bool stale; /* what the I/O thread still has to write belongs to a dead session */
     uint64_t hello_sent_ns;
-    uint64_t retry_ns;      /* next connect or HELLO */
-    uint64_t interval_ns;   /* between HELLOs; grows */
+    uint64_t retry_ns;    /* next connect or HELLO */
+    uint64_t interval_ns; /* between HELLOs; grows */
     uint64_t up_since_ns;
-    unsigned n_young;       /* sessions in a row that ended young */
-    struct err last;        /* why there is no session */
+    unsigned n_young; /* sessions in a row that ended young */
+    struct err last;  /* why there is no session */
 
-    nghttp2_session *session; /* owned; in state UP only */
+    nghttp2_session *session;       /* owned; in state UP only */
     struct channel_stream *streams; /* list, linked; each owned by its user */
     unsigned n_streams;
     size_t held_bytes; /* body bytes in all streams */
     size_t debt;       /* of these, not yet given back to the connection's window */
-    uint64_t overhead;   /* charged and not yet paid by time */
+    uint64_t overhead; /* charged and not yet paid by time */
     uint64_t charged_ns;
-    size_t body_bytes;   /* in the feed that is going on */
+    size_t body_bytes; /* in the feed that is going on */
     uint64_t received_ns;
     uint64_t ping_ns;  /* when we asked; 0: no question open */
     struct err broken; /* code set: a callback found a reason to end the session */
@@ -70,7 +75,7 @@ struct channel_stream {
     pthread_cond_t changed;
     int event_fd; /* owned; FD_NONE until asked for */
     int32_t id;
-    bool live;    /* in the session */
+    bool live; /* in the session */
     bool rx_eof;
     bool tx_eof;
     bool discard;

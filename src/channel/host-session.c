@@ -84,7 +84,8 @@ static int head_broken(nghttp2_session *session, struct channel_stream *s, const
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags, void *arg)
+                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                     void *arg)
 {
     struct channel_stream *s = stream_of(session, frame->hd.stream_id);
     const char *n = (const char *)name;
@@ -216,8 +217,9 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     return 0;
 }
 
-static ssize_t on_read_length(nghttp2_session *session, uint8_t type, int32_t id, int32_t session_window,
-                              int32_t stream_window, uint32_t frame_max, void *arg)
+static ssize_t on_read_length(nghttp2_session *session, uint8_t type, int32_t id,
+                              int32_t session_window, int32_t stream_window, uint32_t frame_max,
+                              void *arg)
 {
     (void)session;
     (void)type;
@@ -239,8 +241,8 @@ static int out_encode(struct buf *out, const void *data, size_t len)
     return r;
 }
 
-static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head, size_t len,
-                        nghttp2_data_source *source, void *arg)
+static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head,
+                        size_t len, nghttp2_data_source *source, void *arg)
 {
     struct channel *ch = arg;
     struct channel_stream *s = source->ptr;
@@ -293,7 +295,8 @@ void channel_session_start(struct channel *ch)
     ASSERT(nghttp2_session_client_new2(&ch->session, cb, ch, option) == 0);
     nghttp2_session_callbacks_del(cb);
     nghttp2_option_del(option);
-    ASSERT(nghttp2_submit_settings(ch->session, NGHTTP2_FLAG_NONE, settings, ARRAY_SIZE(settings)) == 0);
+    ASSERT(nghttp2_submit_settings(ch->session, NGHTTP2_FLAG_NONE, settings,
+                                   ARRAY_SIZE(settings)) == 0);
     ASSERT(nghttp2_session_set_local_window_size(ch->session, NGHTTP2_FLAG_NONE, 0,
                                                  CHANNEL_CONNECTION_WINDOW) == 0);
     ch->overhead = 0;
@@ -306,8 +309,8 @@ static bool session_check(struct channel *ch, bool fine)
 {
     struct err why = ch->broken;
 
-    if (fine && !why.code && (nghttp2_session_want_read(ch->session) ||
-                              nghttp2_session_want_write(ch->session))) {
+    if (fine && !why.code &&
+        (nghttp2_session_want_read(ch->session) || nghttp2_session_want_write(ch->session))) {
         return true;
     }
     if (!why.code) {

@@ -6,15 +6,16 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len, uint32_t *flags,
-                       nghttp2_data_source *source, void *arg)
+static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len,
+                       uint32_t *flags, nghttp2_data_source *source, void *arg)
 {
     struct channel_stream *s = source->ptr;
     size_t n;
 
     (void)buf;
     (void)arg;
-    if (nghttp2_session_get_stream_user_data(session, id) != s) { /* freed; its reset is on the way */
+    if (nghttp2_session_get_stream_user_data(session, id) !=
+        s) { /* freed; its reset is on the way */
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
     n = MIN(s->tx.len, len);
@@ -32,8 +33,9 @@ static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_
 
 static bool header_is_hop(const char *name)
 {
-    static const char *const hop[] = {"connection", "host", "keep-alive", "proxy-connection", "te",
-                                      "trailer", "transfer-encoding", "upgrade"};
+    static const char *const hop[] = {"connection",        "host",   "keep-alive",
+                                      "proxy-connection",  "te",     "trailer",
+                                      "transfer-encoding", "upgrade"};
 
     for (size_t i = 0; i < ARRAY_SIZE(hop); i++) {
         if (str_eq(name, hop[i])) {
@@ -149,7 +151,8 @@ static int stream_submit(struct channel *ch, const struct channel_request *q, co
     int32_t id;
 
     if (ch->n_streams >= CHANNEL_STREAMS_MAX) {
-        return err_set(e, -EBUSY, "guest_busy", "this sandbox has %u requests open already", ch->n_streams);
+        return err_set(e, -EBUSY, "guest_busy", "this sandbox has %u requests open already",
+                       ch->n_streams);
     }
     s = stream_new(ch, q->has_body);
     body.source.ptr = s;
@@ -231,14 +234,14 @@ static size_t stream_put(struct channel_stream *s, const void *data, size_t len)
 {
     size_t n = MIN(len, s->tx.max - s->tx.len);
 
-    IGNORE_RESULT(buf_add(&s->tx, data, n)); /* there is room */
+    IGNORE_RESULT(buf_add(&s->tx, data, n));            /* there is room */
     nghttp2_session_resume_data(s->ch->session, s->id); /* fails when it was not deferred: fine */
     channel_wake(s->ch);
     return n;
 }
 
-int channel_stream_write(struct channel_stream *s, const void *data, size_t len, uint64_t deadline_ns,
-                         struct err *e)
+int channel_stream_write(struct channel_stream *s, const void *data, size_t len,
+                         uint64_t deadline_ns, struct err *e)
 {
     const char *p = data;
     int r = 0;
@@ -259,7 +262,8 @@ int channel_stream_write(struct channel_stream *s, const void *data, size_t len,
     return r < 0 ? r : 0;
 }
 
-ssize_t channel_stream_write_some(struct channel_stream *s, const void *data, size_t len, struct err *e)
+ssize_t channel_stream_write_some(struct channel_stream *s, const void *data, size_t len,
+                                  struct err *e)
 {
     ssize_t r;
 
@@ -280,14 +284,15 @@ void channel_stream_finish(struct channel_stream *s)
     pthread_mutex_lock(&s->ch->lock);
     s->tx_eof = true;
     if (s->live) {
-        nghttp2_session_resume_data(s->ch->session, s->id); /* fails when it was not deferred: fine */
+        nghttp2_session_resume_data(s->ch->session,
+                                    s->id); /* fails when it was not deferred: fine */
         channel_wake(s->ch);
     }
     pthread_mutex_unlock(&s->ch->lock);
 }
 
-int channel_stream_read_head(struct channel_stream *s, uint64_t deadline_ns, const struct channel_head **ret,
-                             struct err *e)
+int channel_stream_read_head(struct channel_stream *s, uint64_t deadline_ns,
+                             const struct channel_head **ret, struct err *e)
 {
     int r = 0;
 
@@ -371,7 +376,8 @@ void channel_stream_clear(struct channel_stream *s)
     uint64_t count;
 
     if (s->event_fd >= 0) {
-        IGNORE_RESULT(read(s->event_fd, &count, sizeof(count))); /* non-blocking: may be clear already */
+        IGNORE_RESULT(
+            read(s->event_fd, &count, sizeof(count))); /* non-blocking: may be clear already */
     }
 }
 

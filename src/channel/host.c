@@ -209,9 +209,11 @@ static void io_event(struct channel *ch, enum link_event event)
         if (event == LINK_READY && ch->n_young <= CHANNEL_YOUNG_MAX) {
             ch->retry_ns = clock_now_ns();
         }
-    } else if (ch->state == CHANNEL_HELLO && event == LINK_READY && ch->n_young <= CHANNEL_YOUNG_MAX) {
+    } else if (ch->state == CHANNEL_HELLO && event == LINK_READY &&
+               ch->n_young <= CHANNEL_YOUNG_MAX) {
         /* It has just opened its port: what we said before was lost. */
-        ch->retry_ns = MIN(ch->retry_ns, ch->hello_sent_ns + CHANNEL_HELLO_FIRST_MS / 2 * NS_PER_MS);
+        ch->retry_ns =
+            MIN(ch->retry_ns, ch->hello_sent_ns + CHANNEL_HELLO_FIRST_MS / 2 * NS_PER_MS);
     } else if (ch->state == CHANNEL_HELLO && event == LINK_ACK && ch->hello_sent_ns &&
                str_eq(ch->decoder.nonce, ch->nonce)) {
         channel_session_start(ch);
@@ -260,7 +262,8 @@ static int io_transfer(struct channel *ch, int fd, uint64_t deadline_ns, size_t 
         if (ch->out.len > 0) {
             fds[1].events |= POLLOUT;
         } else {
-            deadline_ns = n > (ssize_t)CHANNEL_PULL_MAX / 2 ? 0 : deadline_ns; /* there may be more */
+            deadline_ns =
+                n > (ssize_t)CHANNEL_PULL_MAX / 2 ? 0 : deadline_ns; /* there may be more */
         }
     }
     if (poll(fds, fd >= 0 ? 2 : 1, deadline_poll_ms(deadline_ns)) < 0) {

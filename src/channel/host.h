@@ -54,8 +54,8 @@ struct channel;
 struct channel_stream;
 
 struct channel_options {
-    const char *path;    /* borrowed; the socket to connect to, again and again; NULL: use fd */
-    int fd;              /* taken over when path is NULL, also on failure; lost for good when it breaks */
+    const char *path; /* borrowed; the socket to connect to, again and again; NULL: use fd */
+    int fd; /* taken over when path is NULL, also on failure; lost for good when it breaks */
     const char *sandbox; /* borrowed; for log lines; may be NULL */
 };
 
@@ -66,7 +66,7 @@ struct channel_header {
 
 struct channel_request {
     const char *method;
-    const char *target; /* path and query, percent-encoded */
+    const char *target;                   /* path and query, percent-encoded */
     const struct channel_header *headers; /* hop-by-hop headers are left out by channel_request */
     size_t n_headers;
     bool has_body;
@@ -79,7 +79,8 @@ struct channel_head {
 };
 
 /* Starts connecting at once. */
-MUST_CHECK int channel_new(const struct channel_options *options, struct channel **ret, struct err *e);
+MUST_CHECK int channel_new(const struct channel_options *options, struct channel **ret,
+                           struct err *e);
 /* Ends the channel: every stream and every waiting call fails with -ECONNRESET "guest_gone". May be repeated. */
 void channel_close(struct channel *ch);
 /*
@@ -126,8 +127,8 @@ void channel_stream_finish(struct channel_stream *s);
 MUST_CHECK int channel_stream_read_head(struct channel_stream *s, uint64_t deadline_ns,
                                         const struct channel_head **ret, struct err *e);
 /* At least one byte; 0 only at the true end of the answer. */
-MUST_CHECK ssize_t channel_stream_read(struct channel_stream *s, void *ret, size_t len, uint64_t deadline_ns,
-                                       struct err *e);
+MUST_CHECK ssize_t channel_stream_read(struct channel_stream *s, void *ret, size_t len,
+                                       uint64_t deadline_ns, struct err *e);
 /*
  * A descriptor for poll(POLLIN): readable when head, bytes, end, failure or room for writing may be
  * news. Call channel_stream_clear, then try to read and write until -EAGAIN. Borrowed.

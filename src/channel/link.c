@@ -5,7 +5,11 @@
 
 #include <string.h>
 
-enum { STATE_DATA, STATE_FLAG, STATE_RECORD };
+enum {
+    STATE_DATA,
+    STATE_FLAG,
+    STATE_RECORD
+};
 
 /*
  * Bytes that are searched and copied at once. Above this the C library copies with "rep movsb", which

@@ -45,7 +45,7 @@
 #define LINK_ENCODED_MAX(len) (2 * (len))
 
 enum link_event {
-    LINK_NONE,   /* all input used */
+    LINK_NONE, /* all input used */
     LINK_HELLO,
     LINK_ACK,
     LINK_READY,
@@ -53,9 +53,9 @@ enum link_event {
 };
 
 struct link_decoder {
-    unsigned state; /* private */
-    unsigned event; /* private: the record being read */
-    unsigned n;     /* private: its bytes so far */
+    unsigned state;                 /* private */
+    unsigned event;                 /* private: the record being read */
+    unsigned n;                     /* private: its bytes so far */
     char nonce[LINK_NONCE_LEN + 1]; /* of the last HELLO, ACK or READY */
 };
 

@@ -39,7 +39,8 @@ static void pair_done(struct pair *p)
 
 static struct channel_stream *request(struct channel *ch, const char *target, bool has_body)
 {
-    struct channel_request q = {.method = has_body ? "POST" : "GET", .target = target, .has_body = has_body};
+    struct channel_request q = {
+        .method = has_body ? "POST" : "GET", .target = target, .has_body = has_body};
     struct channel_stream *s = NULL;
     struct err e = {0};
 
@@ -266,7 +267,8 @@ static void polling_works_without_threads(void)
 
         CHECK_INT(poll(&pfd, 1, 20000), 1);
         channel_stream_clear(s);
-        while (sent < all && (n = channel_stream_write_some(s, buf, MIN(sizeof(buf), all - sent), NULL)) > 0) {
+        while (sent < all &&
+               (n = channel_stream_write_some(s, buf, MIN(sizeof(buf), all - sent), NULL)) > 0) {
             sent += (size_t)n;
             if (sent == all) {
                 channel_stream_finish(s);
@@ -371,7 +373,8 @@ static void cuts_at_random_places_heal(void)
         channel_reset(p.ch);
         channel_stream_free(s);
         channel_stream_free(t);
-        test_peer_drop(p.peer, i % 3 == 0 ? (size_t)rand_r(&seed) % 50 : 0); /* the HELLO itself is cut */
+        test_peer_drop(p.peer,
+                       i % 3 == 0 ? (size_t)rand_r(&seed) % 50 : 0); /* the HELLO itself is cut */
         CHECK_INT(channel_wait(p.ch, SOON, NULL), 0);
         test_peer_drop(p.peer, 0);
         channel_reset(p.ch);
@@ -423,8 +426,8 @@ static void closing_frees_those_who_wait(void)
 }
 
 TEST_MAIN(T(a_request_is_answered), T(much_data_comes_through_whole), T(many_threads_echo_at_once),
-          T(slow_readers_hold_up_nobody), T(failures_are_typed), T(an_early_answer_stops_the_writer),
-          T(polling_works_without_threads), T(too_many_requests_are_refused),
-          T(a_new_guest_ends_old_streams_and_serves_new_ones), T(reset_starts_afresh),
-          T(cuts_at_random_places_heal), T(without_a_guest_requests_wait_until_their_deadline),
-          T(closing_frees_those_who_wait))
+          T(slow_readers_hold_up_nobody), T(failures_are_typed),
+          T(an_early_answer_stops_the_writer), T(polling_works_without_threads),
+          T(too_many_requests_are_refused), T(a_new_guest_ends_old_streams_and_serves_new_ones),
+          T(reset_starts_afresh), T(cuts_at_random_places_heal),
+          T(without_a_guest_requests_wait_until_their_deadline), T(closing_frees_those_who_wait))

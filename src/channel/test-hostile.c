@@ -17,7 +17,18 @@
 
 #define SOON deadline_in_ms(20000)
 
-enum { DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION };
+enum {
+    DATA,
+    HEADERS,
+    PRIORITY,
+    RST,
+    SETTINGS,
+    PUSH,
+    PING,
+    GOAWAY,
+    WINDOW,
+    CONTINUATION
+};
 
 struct hostile {
     struct channel *ch; /* owned */
@@ -78,10 +89,17 @@ static bool say(struct hostile *h, const void *data, size_t len)
     return sock_send_all(h->fd, wire, link_encode(data, len, wire), SOON) == 0;
 }
 
-static size_t frame(uint8_t *out, int type, uint8_t flags, uint32_t stream, const void *payload, size_t len)
+static size_t frame(uint8_t *out, int type, uint8_t flags, uint32_t stream, const void *payload,
+                    size_t len)
 {
-    const uint8_t head[9] = {(uint8_t)(len >> 16), (uint8_t)(len >> 8), (uint8_t)len, (uint8_t)type, flags,
-                             (uint8_t)(stream >> 24), (uint8_t)(stream >> 16), (uint8_t)(stream >> 8),
+    const uint8_t head[9] = {(uint8_t)(len >> 16),
+                             (uint8_t)(len >> 8),
+                             (uint8_t)len,
+                             (uint8_t)type,
+                             flags,
+                             (uint8_t)(stream >> 24),
+                             (uint8_t)(stream >> 16),
+                             (uint8_t)(stream >> 8),
                              (uint8_t)stream};
 
     memcpy(out, head, sizeof(head));
@@ -91,8 +109,8 @@ static size_t frame(uint8_t *out, int type, uint8_t flags, uint32_t stream, cons
     return sizeof(head) + len;
 }
 
-static bool say_frame(struct hostile *h, int type, uint8_t flags, uint32_t stream, const void *payload,
-                      size_t len)
+static bool say_frame(struct hostile *h, int type, uint8_t flags, uint32_t stream,
+                      const void *payload, size_t len)
 {
     cleanup_free uint8_t *out = xmalloc(9 + len);
 
@@ -111,7 +129,8 @@ static bool await_request(struct hostile *h)
         size_t payload = 0;
         ssize_t n = sock_recv(h->fd, in + have, sizeof(in) - have, SOON);
 
-        if (n <= 0 || link_decode(&h->decoder, in + have, (size_t)n, &used, &payload) != LINK_NONE) {
+        if (n <= 0 ||
+            link_decode(&h->decoder, in + have, (size_t)n, &used, &payload) != LINK_NONE) {
             return false;
         }
         have += payload;
@@ -427,7 +446,9 @@ static void heads_have_limits(void)
         size_t n;
         size_t size;
         bool fine;
-    } heads[] = {{2, 200, true}, {CHANNEL_HEADERS_MAX, 130, true}, {CHANNEL_HEADERS_MAX + 1, 130, false},
+    } heads[] = {{2, 200, true},
+                 {CHANNEL_HEADERS_MAX, 130, true},
+                 {CHANNEL_HEADERS_MAX + 1, 130, false},
                  {3, CHANNEL_HEAD_BYTES_MAX / 2, false}};
 
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++) {
@@ -482,5 +503,6 @@ static void a_forged_ack_begins_nothing(void)
     close(fds[1]);
 }
 
-TEST_MAIN(T(attacks_end_the_session_and_nothing_else), T(attacks_on_a_stream_end_it), T(heads_have_limits),
-          T(a_guest_that_always_begins_afresh_does_not_make_us_spin), T(a_forged_ack_begins_nothing))
+TEST_MAIN(T(attacks_end_the_session_and_nothing_else), T(attacks_on_a_stream_end_it),
+          T(heads_have_limits), T(a_guest_that_always_begins_afresh_does_not_make_us_spin),
+          T(a_forged_ack_begins_nothing))

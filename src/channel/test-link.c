@@ -15,7 +15,8 @@ struct result {
     char nonce[LINK_NONCE_LEN + 1];
 };
 
-static void decode(struct link_decoder *d, const uint8_t *data, size_t len, size_t piece, struct result *ret)
+static void decode(struct link_decoder *d, const uint8_t *data, size_t len, size_t piece,
+                   struct result *ret)
 {
     static const char letter[] = "-HARB";
 
@@ -96,7 +97,9 @@ static void records_are_found_between_data(void)
 static void a_record_after_any_cut_is_found(void)
 {
     uint8_t before[256];
-    size_t n = link_encode("a\xf9" "b", 3, before);
+    size_t n = link_encode("a\xf9"
+                           "b",
+                           3, before);
 
     link_control(LINK_ACK, NONCE_A, before + n);
     n += LINK_CONTROL_LEN;
@@ -118,8 +121,10 @@ static void a_record_after_any_cut_is_found(void)
 static void malformed_records_are_broken_not_believed(void)
 {
     static const char *const bad[] = {
-        "\xf9H2" NONCE_A "\n",                      /* another version */
-        "\xf9H1" "00112233445566778899AABBCCDDEEFF" "\n", /* not lower case */
+        "\xf9H2" NONCE_A "\n", /* another version */
+        "\xf9H1"
+        "00112233445566778899AABBCCDDEEFF"
+        "\n", /* not lower case */
         "\xf9H1" NONCE_A "x",
         "\xf9Z1" NONCE_A "\n",
         "\xf9\x01",

@@ -72,8 +72,11 @@ static void echo(struct guest_stream *s)
 static void on_request(void *arg, struct guest_stream *s)
 {
     static const struct guest_header_ref extra[] = {{"x-test", "yes"}};
-    struct guest_response r = {.status = 200, .content_type = "text/plain", .length = -1,
-                               .headers = extra, .n_headers = 1};
+    struct guest_response r = {.status = 200,
+                               .content_type = "text/plain",
+                               .length = -1,
+                               .headers = extra,
+                               .n_headers = 1};
     const char *target = guest_stream_target(s);
 
     (void)arg;
@@ -168,7 +171,8 @@ static void *peer_thread(void *arg)
     }
     peer_flush(p);
     while (!atomic_load(&p->stop)) {
-        struct pollfd fds[] = {{.fd = p->fd, .events = POLLIN}, {.fd = p->wake_fd, .events = POLLIN}};
+        struct pollfd fds[] = {{.fd = p->fd, .events = POLLIN},
+                               {.fd = p->wake_fd, .events = POLLIN}};
 
         fds[0].events |= p->out.len ? POLLOUT : 0;
         poll(fds, 2, -1);

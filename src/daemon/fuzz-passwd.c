@@ -39,7 +39,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     data += MIN(n + 1, size);
     size -= MIN(n + 1, size);
     n_passwd = piece(data, size);
-    passwd = xmemdup(data, n_passwd + (size > n_passwd)); /* exact, so that a sanitizer sees every overrun */
+    passwd = xmemdup(
+        data, n_passwd + (size > n_passwd)); /* exact, so that a sanitizer sees every overrun */
     data += MIN(n_passwd + 1, size);
     n_group = size - MIN(n_passwd + 1, size);
     group = xmemdup(data, n_group);

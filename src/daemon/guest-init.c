@@ -38,7 +38,8 @@ static int mount_all(struct err *e)
         if (mkdir(mounts[i].path, 0755) < 0 && errno != EEXIST) {
             return err_wrap(e, -errno, "making %s", mounts[i].path);
         }
-        if (mount(mounts[i].type, mounts[i].path, mounts[i].type, mounts[i].flags, mounts[i].options) < 0 &&
+        if (mount(mounts[i].type, mounts[i].path, mounts[i].type, mounts[i].flags,
+                  mounts[i].options) < 0 &&
             errno != EBUSY) { /* the kernel may have mounted /dev itself */
             return err_wrap(e, -errno, "mounting %s", mounts[i].path);
         }
@@ -151,7 +152,8 @@ static void enable_controllers(int dir_fd)
         int r = write_at(dir_fd, "cgroup.subtree_control", controllers[i]);
 
         if (r < 0) {
-            log_warn(NULL, "no cgroup controller %s, ignoring: %s", controllers[i], strerrordesc_np(-r));
+            log_warn(NULL, "no cgroup controller %s, ignoring: %s", controllers[i],
+                     strerrordesc_np(-r));
         }
     }
 }
@@ -184,9 +186,10 @@ static void write_number(int dir_fd, const char *name, uint64_t value)
 static void limit_workload(int workload_fd, int daemon_fd)
 {
     const uint64_t mib = 1024 * 1024;
-    uint64_t memory = number_after("/proc/meminfo", "MemTotal:") * 1024;
+    /* What is available now, not what there is: the kernel's own share is charged to nobody. */
+    uint64_t memory = number_after("/proc/meminfo", "MemAvailable:") * 1024;
     uint64_t threads = number_after("/proc/sys/kernel/threads-max", "");
-    uint64_t reserve = MIN(MAX(memory / 16, 16 * mib), 64 * mib);
+    uint64_t reserve = MIN(MAX(memory / 16, 12 * mib), 64 * mib);
 
     if (memory > 2 * reserve) {
         write_number(workload_fd, "memory.max", memory - reserve);

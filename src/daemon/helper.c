@@ -65,7 +65,8 @@ static void on_report(void *arg, uint32_t events)
     } else if (e.code > 0) {
         e.code = -EIO;
     } else if (e.code < 0) {
-        e.reason[sizeof(e.reason) - 1] = e.field[sizeof(e.field) - 1] = e.msg[sizeof(e.msg) - 1] = '\0';
+        e.reason[sizeof(e.reason) - 1] = e.field[sizeof(e.field) - 1] = e.msg[sizeof(e.msg) - 1] =
+            '\0';
         err_wrap(&e, e.code, "%s", h->spec.what);
     }
     helper_finish(h, e.code, &e);
@@ -87,7 +88,8 @@ static void on_exit_of_child(void *arg, const struct child_exit *x)
     (void)x; /* what matters came through the socket */
 }
 
-int helper_start(struct daemon *d, const struct helper_spec *spec, struct helper **ret, struct err *e)
+int helper_start(struct daemon *d, const struct helper_spec *spec, struct helper **ret,
+                 struct err *e)
 {
     struct helper *h;
     int fds[2];

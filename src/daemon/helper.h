@@ -20,9 +20,9 @@ typedef int helper_fn(void *arg, struct err *e);
 typedef void helper_done_fn(void *arg, int r, const struct err *e, pid_t pid);
 
 struct helper_spec {
-    const char *what;     /* static: for the error when it dies: "mounting the disk" */
+    const char *what; /* static: for the error when it dies: "mounting the disk" */
     helper_fn *fn;
-    void *fn_arg;         /* borrowed: until the child has been forked, which is before the return */
+    void *fn_arg; /* borrowed: until the child has been forked, which is before the return */
     helper_done_fn *done;
     void *done_arg;       /* borrowed: until done */
     uint64_t deadline_ns; /* then the child is killed and done gets -ETIMEDOUT */

@@ -19,9 +19,9 @@
 static int add_entropy(const struct setup_spec *spec, struct err *e)
 {
     cleanup_close int fd = fs_open("/dev/urandom", O_WRONLY, 0);
-    struct {
+    union { /* the kernel's struct ends in an array without a length */
         struct rand_pool_info info;
-        uint8_t bytes[SETUP_ENTROPY_MAX];
+        uint8_t room[sizeof(struct rand_pool_info) + SETUP_ENTROPY_MAX];
     } pool;
 
     if (fd < 0) {
@@ -72,7 +72,9 @@ int machine_loopback_up(struct err *e)
         return err_wrap(e, -errno, "looking at the loopback interface");
     }
     ifr.ifr_flags |= IFF_UP | IFF_RUNNING;
-    return ioctl(fd, SIOCSIFFLAGS, &ifr) < 0 ? err_wrap(e, -errno, "bringing the loopback interface up") : 0;
+    return ioctl(fd, SIOCSIFFLAGS, &ifr) < 0
+               ? err_wrap(e, -errno, "bringing the loopback interface up")
+               : 0;
 }
 
 /* ---- figures ---- */
@@ -126,13 +128,17 @@ static void add_cpu(json_t *obj)
 
     /* user nice system idle iowait irq softirq steal */
     if (fs_read_file(AT_FDCWD, "/proc/stat", &text) == 0 && hz > 0 &&
-        sscanf(buf_str(&text), "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3], &t[4],
-               &t[5], &t[6], &t[7]) == 8) {
-        json_object_set_new(cpu, "user_ms", json_integer((json_int_t)((t[0] + t[1]) * 1000 / (unsigned long)hz)));
+        sscanf(buf_str(&text), "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2],
+               &t[3], &t[4], &t[5], &t[6], &t[7]) == 8) {
+        json_object_set_new(cpu, "user_ms",
+                            json_integer((json_int_t)((t[0] + t[1]) * 1000 / (unsigned long)hz)));
         json_object_set_new(
-            cpu, "system_ms", json_integer((json_int_t)((t[2] + t[5] + t[6]) * 1000 / (unsigned long)hz)));
-        json_object_set_new(cpu, "idle_ms", json_integer((json_int_t)(t[3] * 1000 / (unsigned long)hz)));
-        json_object_set_new(cpu, "iowait_ms", json_integer((json_int_t)(t[4] * 1000 / (unsigned long)hz)));
+            cpu, "system_ms",
+            json_integer((json_int_t)((t[2] + t[5] + t[6]) * 1000 / (unsigned long)hz)));
+        json_object_set_new(cpu, "idle_ms",
+                            json_integer((json_int_t)(t[3] * 1000 / (unsigned long)hz)));
+        json_object_set_new(cpu, "iowait_ms",
+                            json_integer((json_int_t)(t[4] * 1000 / (unsigned long)hz)));
     }
     json_object_set_new(cpu, "count", json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
     json_object_set_new(obj, "cpu", cpu);
@@ -146,7 +152,8 @@ static void add_load(json_t *obj)
     unsigned all;
 
     if (fs_read_file(AT_FDCWD, "/proc/loadavg", &text) == 0 &&
-        sscanf(buf_str(&text), "%lf %lf %lf %u/%u", &load[0], &load[1], &load[2], &running, &all) == 5) {
+        sscanf(buf_str(&text), "%lf %lf %lf %u/%u", &load[0], &load[1], &load[2], &running, &all) ==
+            5) {
         json_object_set_new(obj, "load", json_pack("[f,f,f]", load[0], load[1], load[2]));
         json_object_set_new(obj, "threads", json_integer(all));
     }

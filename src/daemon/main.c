@@ -68,7 +68,9 @@ int main(int argc, char **argv)
         return 0;
     }
     if (getpid() != 1) {
-        fprintf(stderr, "space-daemon is the first process of a sandbox's guest; it is of no use elsewhere\n");
+        fprintf(
+            stderr,
+            "space-daemon is the first process of a sandbox's guest; it is of no use elsewhere\n");
         return 2;
     }
     log_init("space-daemon");

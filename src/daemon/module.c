@@ -2,8 +2,8 @@
 #include "daemon/module.h"
 
 #include "base/clock.h"
-#include "daemon/file-routes.h"
 #include "daemon/command-routes.h"
+#include "daemon/file-routes.h"
 
 /* One line per module; later ones may rely on earlier ones. */
 const struct module *const daemon_modules[] = {

@@ -19,7 +19,7 @@
 struct daemon;
 
 struct module {
-    const char *name; /* static */
+    const char *name;           /* static */
     const struct route *routes; /* static */
     size_t n_routes;
     /* Called once at start; *ret_state comes back in every other call. May be NULL. */
@@ -48,7 +48,7 @@ struct daemon {
     struct server *server;     /* owned: the channel's guest end and its requests */
     struct activity activity;
     void *module_state[MODULES_MAX]; /* owned by the module of the same index */
-    bool test;                 /* running on a host for tests: never touches the machine itself */
+    bool test; /* running on a host for tests: never touches the machine itself */
 };
 
 /* Every module's own line, then the list in module.c gets one too. */

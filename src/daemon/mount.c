@@ -46,8 +46,9 @@ int mount_wait_for_size(const char *device, uint64_t bytes, struct err *e)
     }
     while (ioctl(fd, BLKGETSIZE64, &now) == 0 && now < bytes) {
         if (deadline_passed(deadline_ns)) {
-            return err_set(e, -ETIMEDOUT, "disk_too_small", "the disk has %llu bytes and should have %llu",
-                           (unsigned long long)now, (unsigned long long)bytes);
+            return err_set(e, -ETIMEDOUT, "disk_too_small",
+                           "the disk has %llu bytes and should have %llu", (unsigned long long)now,
+                           (unsigned long long)bytes);
         }
         nanosleep(&look_again, NULL); /* no event tells a process of it */
     }
@@ -75,7 +76,8 @@ static void mount_grow(const char *device, int root_fd)
     }
     blocks = bytes / (uint64_t)fs.f_bsize;
     if (ioctl(root_fd, SPACE_EXT4_IOC_RESIZE_FS, &blocks) < 0 && errno != EINVAL) {
-        log_warn(NULL, "cannot grow the file system to its disk, ignoring: %s", strerrordesc_np(errno));
+        log_warn(NULL, "cannot grow the file system to its disk, ignoring: %s",
+                 strerrordesc_np(errno));
     }
 }
 
@@ -123,10 +125,11 @@ static int make_nodes(int root_fd, struct err *e)
         unsigned major;
         unsigned minor;
     } nodes[] = {
-        {"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
+        {"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
+        {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
     };
     static const char *const links[][2] = {
-        {"/proc/self/fd", "fd"},         {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
+        {"/proc/self/fd", "fd"},       {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
         {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"},
     };
     cleanup_close int dev_fd = fs_open_beneath(root_fd, "dev", O_RDONLY | O_DIRECTORY, 0);
@@ -136,7 +139,8 @@ static int make_nodes(int root_fd, struct err *e)
         return err_wrap(e, dev_fd, "opening /dev");
     }
     for (size_t i = 0; i < ARRAY_SIZE(nodes); i++) {
-        if (mknodat(dev_fd, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) < 0) {
+        if (mknodat(dev_fd, nodes[i].name, S_IFCHR | 0666,
+                    makedev(nodes[i].major, nodes[i].minor)) < 0) {
             return err_wrap(e, -errno, "making /dev/%s", nodes[i].name);
         }
     }
@@ -166,7 +170,8 @@ static int mount_points(int root_fd, struct err *e)
 
 static int mount_cgroup(int root_fd, int cgroup_ns_fd, struct err *e)
 {
-    static const struct point point = {"sys/fs/cgroup", "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL};
+    static const struct point point = {"sys/fs/cgroup", "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+                                       NULL};
 
     if (cgroup_ns_fd < 0) {
         return 0;
@@ -199,8 +204,8 @@ static void write_file(int etc_fd, const char *name, const char *text)
 void mount_write_identity(const char *hostname, const char *machine_id)
 {
     cleanup_close int root_fd = fs_open("/", O_PATH | O_DIRECTORY, 0);
-    cleanup_close int etc_fd = root_fd < 0 ? FD_NONE
-                                           : fs_open_beneath(root_fd, "etc", O_RDONLY | O_DIRECTORY, 0);
+    cleanup_close int etc_fd =
+        root_fd < 0 ? FD_NONE : fs_open_beneath(root_fd, "etc", O_RDONLY | O_DIRECTORY, 0);
 
     if (etc_fd >= 0) {
         write_file(etc_fd, "hostname", hostname);
@@ -231,7 +236,8 @@ int mount_sandbox(const struct mount_spec *spec, struct err *e)
     if (r < 0) {
         return r;
     }
-    if (fchdir(root_fd) < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 || chdir("/") < 0) {
+    if (fchdir(root_fd) < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 ||
+        chdir("/") < 0) {
         return err_wrap(e, -errno, "moving to the disk");
     }
     mount_write_identity(spec->hostname, spec->machine_id);

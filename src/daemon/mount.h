@@ -16,11 +16,11 @@
 #include "base/err.h"
 
 struct mount_spec {
-    const char *device;       /* "/dev/vda" */
-    const char *fstype;       /* "ext4" */
-    int cgroup_ns_fd;         /* FD_NONE: no cgroup file system */
-    const char *hostname;     /* for /etc/hostname; "" leaves it alone */
-    const char *machine_id;   /* for /etc/machine-id; "" leaves it alone */
+    const char *device;     /* "/dev/vda" */
+    const char *fstype;     /* "ext4" */
+    int cgroup_ns_fd;       /* FD_NONE: no cgroup file system */
+    const char *hostname;   /* for /etc/hostname; "" leaves it alone */
+    const char *machine_id; /* for /etc/machine-id; "" leaves it alone */
 };
 
 /* Drops what the kernel remembers of the device: the host has just put another content beneath it. */

@@ -13,7 +13,8 @@ struct field {
 };
 
 /* The next line's fields; *n is how many (a line with more is cut off at FIELDS_MAX). False at the end. */
-static bool next_line(const char **text, size_t *len, struct field fields[static FIELDS_MAX], size_t *n)
+static bool next_line(const char **text, size_t *len, struct field fields[static FIELDS_MAX],
+                      size_t *n)
 {
     const char *line = *text;
     const char *end;

@@ -13,7 +13,8 @@
 #define PASSWD_FILE_MAX (1024u * 1024)
 
 /* By name; fills everything but groups. -ENOENT. */
-MUST_CHECK int passwd_find_name(const char *text, size_t len, const char *name, struct workload_user *ret);
+MUST_CHECK int passwd_find_name(const char *text, size_t len, const char *name,
+                                struct workload_user *ret);
 /* By uid. -ENOENT. */
 MUST_CHECK int passwd_find_uid(const char *text, size_t len, uid_t uid, struct workload_user *ret);
 /* Adds the groups that name the user as a member, after u->gid, each once; at most WORKLOAD_GROUPS_MAX. */

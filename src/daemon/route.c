@@ -15,13 +15,13 @@ struct request {
     const struct route *route;   /* static; NULL until one fits */
     struct target target;
     const char *captures[ROUTE_CAPTURES_MAX]; /* borrowed: target */
-    struct buf body;             /* of a ROUTE_BODY_JSON route */
-    json_t *json;                /* owned */
-    void *state;                 /* borrowed: the handler's */
+    struct buf body;                          /* of a ROUTE_BODY_JSON route */
+    json_t *json;                             /* owned */
+    void *state;                              /* borrowed: the handler's */
     struct request_callbacks callbacks;
-    bool handled;                /* the handler was called */
+    bool handled; /* the handler was called */
     bool begun;
-    bool counted;                /* in activity.n_open */
+    bool counted; /* in activity.n_open */
 };
 
 /* ---- what was asked ---- */
@@ -61,8 +61,8 @@ int request_query_bool(const struct request *req, const char *name, bool *ret, s
     return 0;
 }
 
-int request_query_u64(const struct request *req, const char *name, uint64_t def, uint64_t max, uint64_t *ret,
-                      struct err *e)
+int request_query_u64(const struct request *req, const char *name, uint64_t def, uint64_t max,
+                      uint64_t *ret, struct err *e)
 {
     const char *value = request_query(req, name);
 
@@ -71,8 +71,8 @@ int request_query_u64(const struct request *req, const char *name, uint64_t def,
         return 0;
     }
     if (str_to_u64(value, max, ret) < 0) {
-        return err_field(e, -EINVAL, "invalid_request", name, "'%s' must be a number from 0 to %llu", name,
-                         (unsigned long long)max);
+        return err_field(e, -EINVAL, "invalid_request", name,
+                         "'%s' must be a number from 0 to %llu", name, (unsigned long long)max);
     }
     return 0;
 }
@@ -129,9 +129,11 @@ bool request_body_ended(const struct request *req)
 
 /* ---- the answer ---- */
 
-static void reply(struct request *req, int status, const char *content_type, const char *text, size_t len)
+static void reply(struct request *req, int status, const char *content_type, const char *text,
+                  size_t len)
 {
-    struct guest_response r = {.status = status, .content_type = content_type, .length = (int64_t)len};
+    struct guest_response r = {
+        .status = status, .content_type = content_type, .length = (int64_t)len};
 
     ASSERT(!req->begun);
     req->begun = true;
@@ -167,8 +169,8 @@ void request_reply_error(struct request *req, const struct err *e)
     cleanup_json json_t *json = json_error_object(e);
     cleanup_free char *text = json_text(json);
 
-    reply(req, str_eq(e->reason, "method_not_allowed") ? 405 : err_http_status(e), "application/json", text,
-          strlen(text));
+    reply(req, str_eq(e->reason, "method_not_allowed") ? 405 : err_http_status(e),
+          "application/json", text, strlen(text));
 }
 
 void request_reply_empty(struct request *req, int status)
@@ -180,8 +182,8 @@ void request_begin(struct request *req, int status, const char *content_type,
                    const struct request_header *headers, size_t n_headers)
 {
     struct guest_header_ref refs[GUEST_HEADERS_MAX];
-    struct guest_response r = {.status = status, .content_type = content_type, .length = -1,
-                               .headers = refs};
+    struct guest_response r = {
+        .status = status, .content_type = content_type, .length = -1, .headers = refs};
 
     ASSERT(!req->begun && n_headers <= ARRAY_SIZE(refs));
     for (size_t i = 0; i < n_headers; i++) {
@@ -263,7 +265,8 @@ static int route_find(struct request *req, struct err *e)
         }
     }
     if (path_known) {
-        return err_set(e, -EOPNOTSUPP, "method_not_allowed", "%s is not possible here", request_method(req));
+        return err_set(e, -EOPNOTSUPP, "method_not_allowed", "%s is not possible here",
+                       request_method(req));
     }
     return err_set(e, -ENOENT, "not_found", "there is nothing at this path");
 }

@@ -82,10 +82,11 @@ const char *request_capture(const struct request *req, size_t n);
 /* The first query value of this name, decoded; "" for "?name" and "?name="; NULL when absent. */
 const char *request_query(const struct request *req, const char *name);
 /* True for "1", "true" or an empty value; false for absent, "0", "false"; else -EINVAL with field. */
-MUST_CHECK int request_query_bool(const struct request *req, const char *name, bool *ret, struct err *e);
+MUST_CHECK int request_query_bool(const struct request *req, const char *name, bool *ret,
+                                  struct err *e);
 /* Decimal, at most max; def when absent; else -EINVAL with field. */
-MUST_CHECK int request_query_u64(const struct request *req, const char *name, uint64_t def, uint64_t max,
-                                 uint64_t *ret, struct err *e);
+MUST_CHECK int request_query_u64(const struct request *req, const char *name, uint64_t def,
+                                 uint64_t max, uint64_t *ret, struct err *e);
 /* Header value by lower-case name, NULL when absent. */
 const char *request_header(const struct request *req, const char *name);
 /* The body of a ROUTE_BODY_JSON route: an object (an empty body counts as {}). Borrowed. */

@@ -110,7 +110,8 @@ static void server_flush(void *arg)
         guest_dispatch(s->guest);
     } while (++turns < FLUSH_TURNS);
     if (s->connected) {
-        loop_io_set(s->io, EPOLLIN | (s->out.len > 0 || turns == FLUSH_TURNS ? (uint32_t)EPOLLOUT : 0));
+        loop_io_set(s->io,
+                    EPOLLIN | (s->out.len > 0 || turns == FLUSH_TURNS ? (uint32_t)EPOLLOUT : 0));
     }
 }
 

@@ -7,21 +7,15 @@
 #include <string.h>
 
 static const struct json_field identity_fields[] = {
-    {"hostname", JSON_FIELD_STRING, 0},
-    {"epoch_ns", JSON_FIELD_INT, 0},
-    {"entropy_base64", JSON_FIELD_STRING, 0},
-    {"machine_id", JSON_FIELD_STRING, 0},
+    {"hostname", JSON_FIELD_STRING, 0},       {"epoch_ns", JSON_FIELD_INT, 0},
+    {"entropy_base64", JSON_FIELD_STRING, 0}, {"machine_id", JSON_FIELD_STRING, 0},
     {"env", JSON_FIELD_STRING_MAP, 0},
 };
 static const struct json_field setup_fields[] = {
-    {"hostname", JSON_FIELD_STRING, 0},
-    {"epoch_ns", JSON_FIELD_INT, 0},
-    {"entropy_base64", JSON_FIELD_STRING, 0},
-    {"machine_id", JSON_FIELD_STRING, 0},
-    {"env", JSON_FIELD_STRING_MAP, 0},
-    {"default_user", JSON_FIELD_STRING, JSON_NULLABLE},
-    {"disk", JSON_FIELD_OBJECT, 0},
-    {"rehearse", JSON_FIELD_BOOL, 0},
+    {"hostname", JSON_FIELD_STRING, 0},       {"epoch_ns", JSON_FIELD_INT, 0},
+    {"entropy_base64", JSON_FIELD_STRING, 0}, {"machine_id", JSON_FIELD_STRING, 0},
+    {"env", JSON_FIELD_STRING_MAP, 0},        {"default_user", JSON_FIELD_STRING, JSON_NULLABLE},
+    {"disk", JSON_FIELD_OBJECT, 0},           {"rehearse", JSON_FIELD_BOOL, 0},
     {"limits", JSON_FIELD_OBJECT, 0},
 };
 static const struct json_field disk_fields[] = {
@@ -37,12 +31,12 @@ static const struct json_field limit_fields[] = {
 #define DIGITS "0123456789"
 
 /* Copies a string made of the given characters only. */
-static int take_string(const char *value, const char *field, const char *chars, char *ret, size_t size,
-                       struct err *e)
+static int take_string(const char *value, const char *field, const char *chars, char *ret,
+                       size_t size, struct err *e)
 {
     if (value[strspn(value, chars)] != '\0' || str_copy(ret, size, value) < 0) {
-        return err_field(e, -EINVAL, "invalid_request", field, "'%s' has characters it may not have, or too many",
-                         field);
+        return err_field(e, -EINVAL, "invalid_request", field,
+                         "'%s' has characters it may not have, or too many", field);
     }
     return 0;
 }
@@ -66,8 +60,8 @@ static int take_entropy(json_t *body, struct setup_spec *s, struct err *e)
 static int take_identity(json_t *body, struct setup_spec *s, struct err *e)
 {
     const struct json_bounds clock = {0, INT64_MAX, 0};
-    int r = take_string(json_get_string(body, "hostname", ""), "hostname", LOWER DIGITS "-.", s->hostname,
-                        sizeof(s->hostname), e);
+    int r = take_string(json_get_string(body, "hostname", ""), "hostname", LOWER DIGITS "-.",
+                        s->hostname, sizeof(s->hostname), e);
 
     if (r == 0) {
         r = json_get_bounded(body, "epoch_ns", clock, &s->epoch_ns, e);
@@ -76,11 +70,12 @@ static int take_identity(json_t *body, struct setup_spec *s, struct err *e)
         r = take_entropy(body, s, e);
     }
     if (r == 0) {
-        r = take_string(json_get_string(body, "machine_id", ""), "machine_id", "abcdef" DIGITS, s->machine_id,
-                        sizeof(s->machine_id), e);
+        r = take_string(json_get_string(body, "machine_id", ""), "machine_id", "abcdef" DIGITS,
+                        s->machine_id, sizeof(s->machine_id), e);
     }
     if (r == 0 && s->machine_id[0] && strlen(s->machine_id) != 32) {
-        r = err_field(e, -EINVAL, "invalid_request", "machine_id", "'machine_id' must be 32 hex digits");
+        r = err_field(e, -EINVAL, "invalid_request", "machine_id",
+                      "'machine_id' must be 32 hex digits");
     }
     return r;
 }
@@ -96,7 +91,8 @@ static int take_env(json_t *env, struct setup_spec *s, struct err *e)
         return 0;
     }
     s->env = xnew_n(char *, SETUP_ENV_MAX + 1);
-    json_object_foreach(env, key, value) {
+    json_object_foreach(env, key, value)
+    {
         bytes += strlen(key) + json_string_length(value) + 2;
         if (n >= SETUP_ENV_MAX || bytes > SETUP_ENV_BYTES_MAX || !key[0] || strchr(key, '=') ||
             strlen(json_string_value(value)) != json_string_length(value)) {
@@ -119,7 +115,8 @@ static int take_disk(json_t *disk, struct setup_spec *s, struct err *e)
     if (r < 0) {
         return r;
     }
-    r = json_get_bounded(disk, "size_bytes", (struct json_bounds){0, INT64_MAX, 0}, &s->disk_bytes, e);
+    r = json_get_bounded(disk, "size_bytes", (struct json_bounds){0, INT64_MAX, 0}, &s->disk_bytes,
+                         e);
     if (r < 0) {
         return r;
     }

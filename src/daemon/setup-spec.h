@@ -19,14 +19,14 @@ struct setup_spec {
     int64_t epoch_ns;                      /* 0: leave the clock alone */
     uint8_t entropy[SETUP_ENTROPY_MAX];
     size_t n_entropy;
-    char machine_id[33];                   /* 32 hex digits, or "" */
-    char **env;                            /* owned: "K=V", NULL at the end; NULL when not given */
-    char default_user[64];                 /* "": root */
-    char device[32];                       /* "/dev/vda"; "" when there is no disk */
+    char machine_id[33];   /* 32 hex digits, or "" */
+    char **env;            /* owned: "K=V", NULL at the end; NULL when not given */
+    char default_user[64]; /* "": root */
+    char device[32];       /* "/dev/vda"; "" when there is no disk */
     char fstype[16];
-    int64_t disk_bytes;                    /* the device has at least this size, or soon will; 0: any */
+    int64_t disk_bytes; /* the device has at least this size, or soon will; 0: any */
     bool rehearse;
-    int64_t max_processes;                 /* 0: not said */
+    int64_t max_processes; /* 0: not said */
 };
 
 /* -EINVAL naming the field. Unknown fields are refused. */

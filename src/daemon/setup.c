@@ -46,7 +46,8 @@ static int rehearse_child(void *arg, struct err *e)
         execle("/bin/sh", "sh", "-c", ":", (char *)NULL, no_env);
         _exit(127);
     }
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) ||
+        WEXITSTATUS(status) != 0) {
         return err_set(e, -EIO, "rehearsal_failed", "/bin/sh does not run in this sandbox");
     }
     return 0;
@@ -163,7 +164,8 @@ void setup_post(struct request *req)
     }
     r = setup_spec_parse(request_json(req), &st->spec, &e);
     if (r == 0 && !d->test && !st->spec.device[0]) {
-        r = err_field(&e, -EINVAL, "missing_field", "disk", "'disk' is missing: give device and fstype");
+        r = err_field(&e, -EINVAL, "missing_field", "disk",
+                      "'disk' is missing: give device and fstype");
     }
     if (r == 0 && !d->test) {
         r = machine_identify(&st->spec, &e);
@@ -220,7 +222,8 @@ void setup_teardown_tick(void *arg)
         }
     }
     if (late) {
-        err_set(&e, -ETIMEDOUT, "teardown_stuck", "the sandbox's processes or its disk are still in use");
+        err_set(&e, -ETIMEDOUT, "teardown_stuck",
+                "the sandbox's processes or its disk are still in use");
         state_finish(st, &e, /* json */ NULL);
         return;
     }

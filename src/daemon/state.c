@@ -51,7 +51,8 @@ void state_finish(struct state *st, const struct err *e, json_t *json_take)
 {
     struct request *req = TAKE_PTR(st->req);
 
-    if (e && err_http_status(e) >= 500) { /* the rest are mistakes of whoever asked, and are told so */
+    if (e &&
+        err_http_status(e) >= 500) { /* the rest are mistakes of whoever asked, and are told so */
         log_warn(NULL, "%s: %s", st->op, e->msg);
     }
     st->op = NULL;
@@ -225,8 +226,9 @@ static void health_get(struct request *req)
 
     machine_boot_id(boot_id);
     request_reply_json(req, 200,
-                       json_pack("{s:b,s:s,s:s,s:b}", "ok", 1, "version", SPACE_VERSION, "boot_id", boot_id,
-                                 "ready", (int)workload_ready(request_daemon(req)->workload)));
+                       json_pack("{s:b,s:s,s:s,s:b}", "ok", 1, "version", SPACE_VERSION, "boot_id",
+                                 boot_id, "ready",
+                                 (int)workload_ready(request_daemon(req)->workload)));
 }
 
 static void add_disk(const struct workload *w, json_t *obj)
@@ -236,11 +238,12 @@ static void add_disk(const struct workload *w, json_t *obj)
     if (workload_ready(w) && fstatfs(workload_root(w), &fs) == 0) {
         json_int_t block = (json_int_t)fs.f_bsize;
 
-        json_object_set_new(obj, "disk",
-                            json_pack("{s:I,s:I,s:I,s:I,s:I}", "total_bytes", (json_int_t)fs.f_blocks * block,
-                                      "free_bytes", (json_int_t)fs.f_bfree * block, "available_bytes",
-                                      (json_int_t)fs.f_bavail * block, "files", (json_int_t)fs.f_files,
-                                      "free_files", (json_int_t)fs.f_ffree));
+        json_object_set_new(
+            obj, "disk",
+            json_pack("{s:I,s:I,s:I,s:I,s:I}", "total_bytes", (json_int_t)fs.f_blocks * block,
+                      "free_bytes", (json_int_t)fs.f_bfree * block, "available_bytes",
+                      (json_int_t)fs.f_bavail * block, "files", (json_int_t)fs.f_files,
+                      "free_files", (json_int_t)fs.f_ffree));
     }
 }
 
@@ -249,7 +252,8 @@ static void add_processes(const struct workload *w, json_t *obj)
     cleanup_buf struct buf text = BUF_INIT(64);
     uint64_t n;
 
-    if (workload_cgroup(w) >= 0 && fs_read_file(workload_cgroup(w), "pids.current", &text) == 0 && text.len > 0) {
+    if (workload_cgroup(w) >= 0 && fs_read_file(workload_cgroup(w), "pids.current", &text) == 0 &&
+        text.len > 0) {
         text.data[text.len - 1] = '\0'; /* the line's end */
         if (str_to_u64(text.data, INT64_MAX, &n) == 0) {
             json_object_set_new(obj, "processes", json_integer((json_int_t)n));
@@ -266,11 +270,11 @@ static void metrics_get(struct request *req)
     machine_metrics(obj);
     add_disk(d->workload, obj);
     add_processes(d->workload, obj);
-    json_object_set_new(obj, "activity",
-                        json_pack("{s:I,s:I,s:I,s:i}", "last_activity_ms",
-                                  (json_int_t)(clock_wall_ms() - idle_ms), "idle_ms", (json_int_t)idle_ms,
-                                  "requests", (json_int_t)d->activity.n_requests, "connections",
-                                  (int)d->activity.n_open));
+    json_object_set_new(
+        obj, "activity",
+        json_pack("{s:I,s:I,s:I,s:i}", "last_activity_ms", (json_int_t)(clock_wall_ms() - idle_ms),
+                  "idle_ms", (json_int_t)idle_ms, "requests", (json_int_t)d->activity.n_requests,
+                  "connections", (int)d->activity.n_open));
     modules_metrics(d, obj);
     request_reply_json(req, 200, obj);
 }

@@ -6,12 +6,14 @@
 #include <string.h>
 
 /* Decodes to *at and moves it behind the NUL. */
-static int put(char **at, const char *s, size_t len, unsigned flags, const char **ret, struct err *e)
+static int put(char **at, const char *s, size_t len, unsigned flags, const char **ret,
+               struct err *e)
 {
     size_t n = 0;
 
     if (url_decode(s, len, flags, *at, &n) < 0) {
-        return err_set(e, -EINVAL, "invalid_request", "the path or query has a malformed %%-escape or a NUL");
+        return err_set(e, -EINVAL, "invalid_request",
+                       "the path or query has a malformed %%-escape or a NUL");
     }
     *ret = *at;
     *at += n + 1;
@@ -31,7 +33,8 @@ static int parse_path(struct target *t, const char *s, size_t len, char **at, st
             return 0; /* "/" */
         }
         if (n == 0 || t->n_segments >= TARGET_SEGMENTS_MAX) {
-            return err_set(e, -EINVAL, "invalid_request", "the path has an empty segment or too many");
+            return err_set(e, -EINVAL, "invalid_request",
+                           "the path has an empty segment or too many");
         }
         r = put(at, s + i + 1, n, 0, &t->segments[t->n_segments], e);
         if (r < 0) {

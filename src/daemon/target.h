@@ -9,7 +9,7 @@
 #define TARGET_PARAMS_MAX 24
 
 struct target {
-    char *text; /* owned: all the strings below */
+    char *text;                                /* owned: all the strings below */
     const char *segments[TARGET_SEGMENTS_MAX]; /* borrowed: text; decoded, none empty */
     size_t n_segments;
     struct target_param {

@@ -36,8 +36,9 @@ static void targets_are_taken_apart(void)
 
 static void bad_targets_are_refused(void)
 {
-    static const char *const bad[] = {"", "x", "*", "//", "/a//b", "/a/", "/%", "/%zz", "/a%00", "/a?x=%00",
-                                      "/a?x=%4", "/1/2/3/4/5/6/7/8/9"};
+    static const char *const bad[] = {"",      "x",        "*",       "//",
+                                      "/a//b", "/a/",      "/%",      "/%zz",
+                                      "/a%00", "/a?x=%00", "/a?x=%4", "/1/2/3/4/5/6/7/8/9"};
     struct target t;
     struct err e = {0};
 
@@ -57,8 +58,9 @@ static const char passwd[] = "root:x:0:0:root:/root:/bin/bash\n"
                              "user:x:0:0::/:/bin/sh\n"
                              "rel:x:1002:1002::home:sh\n"
                              "last:x:1003:1003::/l:/bin/l";
-static const char group[] = "root:x:0:\nsudo:x:27:other,user\nusers:x:100:user,user\ngone:x:1001:user\n"
-                            "not:x:5:users,use\n";
+static const char group[] =
+    "root:x:0:\nsudo:x:27:other,user\nusers:x:100:user,user\ngone:x:1001:user\n"
+    "not:x:5:users,use\n";
 
 static void users_are_found(void)
 {
@@ -111,11 +113,13 @@ static void a_setup_is_read(void)
 {
     struct setup_spec s;
 
-    REQUIRE(parse_setup("{\"hostname\":\"box-1\",\"epoch_ns\":1800000000000000000,\"entropy_base64\":\"QUJD\","
-                        "\"machine_id\":\"0123456789abcdef0123456789abcdef\",\"env\":{\"A\":\"b=c\"},"
-                        "\"default_user\":\"user\",\"disk\":{\"device\":\"/dev/vda\",\"fstype\":\"ext4\"},"
-                        "\"rehearse\":true,\"limits\":{\"max_processes\":100}}",
-                        &s, NULL) == 0);
+    REQUIRE(
+        parse_setup(
+            "{\"hostname\":\"box-1\",\"epoch_ns\":1800000000000000000,\"entropy_base64\":\"QUJD\","
+            "\"machine_id\":\"0123456789abcdef0123456789abcdef\",\"env\":{\"A\":\"b=c\"},"
+            "\"default_user\":\"user\",\"disk\":{\"device\":\"/dev/vda\",\"fstype\":\"ext4\"},"
+            "\"rehearse\":true,\"limits\":{\"max_processes\":100}}",
+            &s, NULL) == 0);
     CHECK_STR(s.hostname, "box-1");
     CHECK(s.epoch_ns == 1800000000000000000);
     CHECK_INT(s.n_entropy, 3);
@@ -240,7 +244,8 @@ static void nobodys_children_are_reaped_too(void)
     children_watch(b.d.children, forgotten, on_exit_of_child, &b);
     children_forget(b.d.children, forgotten);
     /* All are gone when there is nothing left to wait for. */
-    while (waitid(P_ALL, 0, NULL, WEXITED | WNOHANG | WNOWAIT) == 0 && !deadline_passed(deadline_ns)) {
+    while (waitid(P_ALL, 0, NULL, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           !deadline_passed(deadline_ns)) {
         loop_run_once(b.d.loop, deadline_in_ms(100));
     }
     CHECK_INT(errno, ECHILD);
@@ -301,7 +306,8 @@ static void helpers_report(void)
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct bench b;
-        struct helper_spec spec = {"testing", cases[i].fn, NULL, on_help, &b, deadline_in_ms(cases[i].ms)};
+        struct helper_spec spec = {"testing", cases[i].fn, NULL,
+                                   on_help,   &b,          deadline_in_ms(cases[i].ms)};
         struct helper *h = NULL;
         uint64_t deadline_ns = deadline_in_ms(20000);
 
@@ -312,13 +318,14 @@ static void helpers_report(void)
         }
         CHECK_INT(b.helped, cases[i].r);
         CHECK_STR(b.help_err.reason, cases[i].reason);
-        while (waitid(P_ALL, 0, NULL, WEXITED | WNOHANG | WNOWAIT) == 0 && !deadline_passed(deadline_ns)) {
+        while (waitid(P_ALL, 0, NULL, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+               !deadline_passed(deadline_ns)) {
             loop_run_once(b.d.loop, deadline_in_ms(100));
         }
         bench_done(&b);
     }
 }
 
-TEST_MAIN(T(targets_are_taken_apart), T(bad_targets_are_refused), T(users_are_found), T(groups_have_a_ceiling),
-          T(a_setup_is_read), T(bad_setups_name_their_field), T(children_are_reaped_and_told),
-          T(nobodys_children_are_reaped_too), T(helpers_report))
+TEST_MAIN(T(targets_are_taken_apart), T(bad_targets_are_refused), T(users_are_found),
+          T(groups_have_a_ceiling), T(a_setup_is_read), T(bad_setups_name_their_field),
+          T(children_are_reaped_and_told), T(nobodys_children_are_reaped_too), T(helpers_report))

@@ -25,7 +25,8 @@ static void guest_start(struct guest *g)
     int fds[2];
     char number[16];
     const char *program = getenv("DAEMON_ON_HOST");
-    char *argv[] = {(char *)(uintptr_t)program, (char[]){"--fd"}, number, (char[]){"--root"}, g->root, NULL};
+    char *argv[] = {(char *)(uintptr_t)program, (char[]){"--fd"}, number,
+                    (char[]){"--root"},         g->root,          NULL};
 
     ASSERT(program); /* the test runner sets it */
     *g = (struct guest){.root = "/tmp/test-daemon-XXXXXX"};
@@ -93,7 +94,8 @@ static struct answer ask(struct guest *g, const char *method, const char *target
     return a;
 }
 
-static void check(struct guest *g, const char *method, const char *target, const char *body, int status)
+static void check(struct guest *g, const char *method, const char *target, const char *body,
+                  int status)
 {
     struct answer a = ask(g, method, target, body);
 
@@ -127,7 +129,8 @@ static void health_and_figures(void)
     CHECK(json_get_int(json_object_get(a.json, "memory"), "total_bytes", 0) > 0);
     CHECK(json_get_int(json_object_get(a.json, "cpu"), "count", 0) > 0);
     CHECK(json_get_int(json_object_get(a.json, "disk"), "total_bytes", 0) > 0);
-    CHECK_INT(json_get_int(json_object_get(a.json, "activity"), "requests", -1), 0); /* these do not count */
+    CHECK_INT(json_get_int(json_object_get(a.json, "activity"), "requests", -1),
+              0); /* these do not count */
     CHECK_INT(json_get_int(json_object_get(a.json, "activity"), "connections", -1), 0);
     json_decref(a.json);
     check(&g, "GET", "/commands", NULL, 200);

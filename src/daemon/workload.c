@@ -120,7 +120,8 @@ static void workload_read(const struct workload *w, const char *name, struct buf
 /* What Linux does without any file. */
 static int workload_user_builtin(uid_t uid, struct workload_user *ret)
 {
-    struct workload_user u = {.uid = uid, .gid = uid, .home = "/", .shell = "/bin/sh", .n_groups = 1};
+    struct workload_user u = {
+        .uid = uid, .gid = uid, .home = "/", .shell = "/bin/sh", .n_groups = 1};
 
     u.groups[0] = u.gid;
     if (uid == 0) {
@@ -133,7 +134,8 @@ static int workload_user_builtin(uid_t uid, struct workload_user *ret)
     return 0;
 }
 
-int workload_user(const struct workload *w, const char *name, struct workload_user *ret, struct err *e)
+int workload_user(const struct workload *w, const char *name, struct workload_user *ret,
+                  struct err *e)
 {
     cleanup_buf struct buf passwd = BUF_INIT(PASSWD_FILE_MAX);
     cleanup_buf struct buf group = BUF_INIT(PASSWD_FILE_MAX);
@@ -153,7 +155,8 @@ int workload_user(const struct workload *w, const char *name, struct workload_us
         r = workload_user_builtin(0, ret);
     }
     if (r < 0) {
-        return err_field(e, -ENOENT, "user_not_found", "user", "the sandbox has no user '%.64s'", name);
+        return err_field(e, -ENOENT, "user_not_found", "user", "the sandbox has no user '%.64s'",
+                         name);
     }
     workload_read(w, "etc/group", &group);
     group_collect(buf_str(&group), group.len, ret);

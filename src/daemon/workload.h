@@ -32,9 +32,9 @@ struct workload;
 struct workload_user {
     uid_t uid;
     gid_t gid;
-    char name[WORKLOAD_NAME_MAX]; /* decimal uid when there is no entry */
-    char home[256];               /* absolute; "/" when the entry has none or a relative one */
-    char shell[256];              /* "/bin/sh" when the entry has none */
+    char name[WORKLOAD_NAME_MAX];      /* decimal uid when there is no entry */
+    char home[256];                    /* absolute; "/" when the entry has none or a relative one */
+    char shell[256];                   /* "/bin/sh" when the entry has none */
     gid_t groups[WORKLOAD_GROUPS_MAX]; /* supplementary, gid included */
     size_t n_groups;
 };
@@ -84,8 +84,8 @@ void workload_free(struct workload *w);
 DEFINE_CLEANUP(struct workload *, workload_free);
 
 struct workload_place {
-    int root_fd;      /* O_PATH, the sandbox's root */
-    int mount_ns_fd;  /* FD_NONE: stay in ours, and root_fd is a plain directory (tests) */
+    int root_fd;     /* O_PATH, the sandbox's root */
+    int mount_ns_fd; /* FD_NONE: stay in ours, and root_fd is a plain directory (tests) */
 };
 /* Makes it ready; the descriptors are taken over. Must not be ready. */
 void workload_enter_ready(struct workload *w, struct workload_place place_take);

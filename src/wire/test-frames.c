@@ -26,7 +26,7 @@ static void what_is_printed_is_parsed(void)
 
 static void what_is_no_frame_is_refused(void)
 {
-    static const char *const bad[] = {"A\0\0\0\0\0\0\0", "S\1\0\0\0\0\0\0", "S\0\0\1\0\0\0\0",
+    static const char *const bad[] = {"A\0\0\0\0\0\0\0",   "S\1\0\0\0\0\0\0", "S\0\0\1\0\0\0\0",
                                       "S\0\0\0\x7f\0\0\0", "K\0\0\0\0\0\0\1", "S\0\0\0\0\x08\0\1"};
     struct frame f;
     size_t used = 0;
