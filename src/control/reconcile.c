@@ -136,7 +136,8 @@ static int gather(struct pass *p, struct err *e)
     }
     r = node_client_list(c->node, &call, &p->node, e);
     if (r < 0) {
-        return err_wrap(e, r, "reading what node '%s' has (%s)", node_client_name(c->node), call.why);
+        return err_wrap(e, r, "reading what node '%s' has%s%s", node_client_name(c->node),
+                        call.why[0] ? ": " : "", call.why);
     }
     p->matched = xnew_n(bool, p->node.n + 1);
     r = db_sandbox_list(c->db, &all, gather_row, p, e);

@@ -140,10 +140,23 @@ static bool request_id_fine(const char *id)
     return len >= 1 && len <= 64;
 }
 
+/* What the database complains about is for our log; whatever it is, the client may try again. */
+static int hide_database_error(const struct request *rq, int r, struct err *e)
+{
+    struct log_ctx log = {.request = rq->id};
+
+    if (e->code != r || !str_eq(e->reason, "database_error")) {
+        return r;
+    }
+    log_error(&log, "the database fails: %s", e->msg);
+    return err_set(e, -EHOSTDOWN, "database_unavailable", "the database cannot be used just now: try again");
+}
+
 int gateway_handle(struct http_request *req, struct err *e)
 {
     struct request *rq = xnew(struct request);
     const char *given = http_request_header(req, "X-Request-Id");
+    int r;
 
     rq->gateway = gateway_of(req);
     if (request_id_fine(given)) {
@@ -155,7 +168,8 @@ int gateway_handle(struct http_request *req, struct err *e)
     http_reply_header(req, "X-Request-Id", rq->id);
     http_reply_header(req, "Cache-Control", "no-store");
     http_reply_header(req, "X-Content-Type-Options", "nosniff");
-    return http_router_handle(&gateway_router, req, e);
+    r = http_router_handle(&gateway_router, req, e);
+    return r < 0 ? hide_database_error(rq, r, e) : r;
 }
 
 static bool is_local(const struct http_request *req)

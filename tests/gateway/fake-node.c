@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fake-node.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/id.h"
+#include "http/route.h"
+#include "http/server.h"
+
+#define SANDBOXES_MAX 2048
+
+struct fake_sandbox {
+    char id[ID_SIZE];
+    char state[24];
+    char *spec; /* owned; NULL for one that was not made by a request */
+};
+
+struct fake_node {
+    struct http_server *server; /* owned */
+    pthread_t thread;
+    int gate[FAKE_OP_COUNT_]; /* owned: readable: open */
+    pthread_mutex_t mutex;    /* guards what follows */
+    pthread_cond_t changed;
+    enum fake_fault fault[FAKE_OP_COUNT_];
+    unsigned asked[FAKE_OP_COUNT_];
+    unsigned held[FAKE_OP_COUNT_];
+    unsigned made;
+    struct fake_sandbox sandboxes[SANDBOXES_MAX];
+    size_t n_sandboxes;
+    int guest_status;
+    char guest_type[64];
+    struct buf guest_data;
+    bool guest_cut;
+    char *guest_seen; /* owned */
+    struct buf stdin_seen;
+};
+
+static struct fake_sandbox *find(struct fake_node *n, const char *id)
+{
+    for (size_t i = 0; i < n->n_sandboxes; i++) {
+        if (str_eq(n->sandboxes[i].id, id)) {
+            return &n->sandboxes[i];
+        }
+    }
+    return NULL;
+}
+
+static void forget(struct fake_node *n, const char *id)
+{
+    struct fake_sandbox *sb = find(n, id);
+
+    if (sb) {
+        free(sb->spec);
+        *sb = n->sandboxes[--n->n_sandboxes];
+    }
+}
+
+static struct fake_sandbox *make(struct fake_node *n, const char *id, const char *state, const char *spec)
+{
+    struct fake_sandbox *sb;
+
+    ASSERT(n->n_sandboxes < SANDBOXES_MAX);
+    sb = &n->sandboxes[n->n_sandboxes++];
+    *sb = (struct fake_sandbox){.spec = spec ? xstrdup(spec) : NULL};
+    snprintf(sb->id, sizeof(sb->id), "%s", id);
+    snprintf(sb->state, sizeof(sb->state), "%s", state);
+    return sb;
+}
+
+static json_t *show(const struct fake_sandbox *sb)
+{
+    return json_pack("{s:s, s:s, s:s, s:I, s:n}", "id", sb->id, "state", sb->state, "accel", "tcg",
+                     "started_at_ms", (json_int_t)1234567, "reason");
+}
+
+/* Counts the request, waits while it is held, plays its fault. 1: go on; 0: answered; or an error. */
+static int enter(struct http_request *req, enum fake_op op, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    struct pollfd p[2] = {{.fd = n->gate[op], .events = POLLIN}, http_client_pollfd(req)};
+    enum fake_fault fault;
+
+    pthread_mutex_lock(&n->mutex);
+    n->asked[op]++;
+    n->held[op]++;
+    pthread_cond_broadcast(&n->changed);
+    pthread_mutex_unlock(&n->mutex);
+    ASSERT(poll(p, 2, -1) > 0);
+    pthread_mutex_lock(&n->mutex);
+    n->held[op]--;
+    fault = n->fault[op];
+    pthread_cond_broadcast(&n->changed);
+    pthread_mutex_unlock(&n->mutex);
+    if (!(p[0].revents & POLLIN)) {
+        return err_set(e, -ECONNRESET, NULL, "the client has gone");
+    }
+    switch (fault) {
+    case FAKE_ERROR:
+        return err_set(e, -ENOMEM, "no_capacity", "there is no memory for another machine");
+    case FAKE_CUT:
+        http_reply_abort(req);
+        return 0;
+    case FAKE_HALF:
+        if (http_reply_begin(req, 200, "application/json", 100, e) == 0) {
+            IGNORE_RESULT(http_write(req, "{\"sandboxes\":[", 14, e)); /* it is cut anyway */
+        }
+        http_reply_abort(req);
+        return 0;
+    case FAKE_NONSENSE:
+        return http_reply_bytes(req, 200, "application/json", "{\"sandboxes\":{}}", 16, e);
+    case FAKE_NOT_JSON:
+        return http_reply_bytes(req, 200, "text/html", "<html></html>", 13, e);
+    case FAKE_FINE:
+    case FAKE_LOST:
+        break;
+    }
+    return 1;
+}
+
+static bool loses_answer(struct fake_node *n, enum fake_op op)
+{
+    bool lost;
+
+    pthread_mutex_lock(&n->mutex);
+    lost = n->fault[op] == FAKE_LOST;
+    pthread_mutex_unlock(&n->mutex);
+    return lost;
+}
+
+static int create(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    cleanup_json json_t *body = NULL;
+    cleanup_free char *spec = NULL;
+    struct fake_sandbox *sb;
+    const char *id;
+    json_t *shown = NULL;
+    int r;
+
+    r = http_body_json(req, 1 << 20, &body, e);
+    if (r == 0) {
+        r = enter(req, FAKE_CREATE, e);
+    }
+    if (r != 1) {
+        return r;
+    }
+    id = json_get_string(body, "id", "");
+    spec = json_dumps(body, JSON_SORT_KEYS);
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, id);
+    if (!sb) {
+        sb = make(n, id, "running", spec);
+        n->made++;
+    }
+    if (!sb->spec || !str_eq(sb->spec, spec)) {
+        r = err_set(e, -EEXIST, "sandbox_exists", "there is a sandbox with this id and another spec");
+    }
+    shown = show(sb);
+    pthread_mutex_unlock(&n->mutex);
+    if (r == 1 && loses_answer(n, FAKE_CREATE)) {
+        http_reply_abort(req);
+        r = 0;
+    }
+    if (r == 1 && !http_client_gone(req)) {
+        return http_reply_json_take(req, 201, shown, e);
+    }
+    json_decref(shown);
+    if (r == 1) {
+        pthread_mutex_lock(&n->mutex);
+        forget(n, id);
+        pthread_mutex_unlock(&n->mutex);
+        r = -ECONNRESET;
+    }
+    return r;
+}
+
+static int list(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    json_t *array;
+    int r = enter(req, FAKE_LIST, e);
+
+    if (r != 1) {
+        return r;
+    }
+    array = json_array();
+    pthread_mutex_lock(&n->mutex);
+    for (size_t i = 0; i < n->n_sandboxes; i++) {
+        json_array_append_new(array, show(&n->sandboxes[i]));
+    }
+    pthread_mutex_unlock(&n->mutex);
+    return http_reply_json_take(req, 200, json_pack("{s:o}", "sandboxes", array), e);
+}
+
+static int delete(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    int r = enter(req, FAKE_DELETE, e);
+
+    if (r != 1) {
+        return r;
+    }
+    pthread_mutex_lock(&n->mutex);
+    forget(n, http_request_param(req, "id"));
+    pthread_mutex_unlock(&n->mutex);
+    if (loses_answer(n, FAKE_DELETE)) {
+        http_reply_abort(req);
+        return 0;
+    }
+    return http_reply_empty(req, 204, e);
+}
+
+static int set_state(struct http_request *req, enum fake_op op, const char *state, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    struct fake_sandbox *sb;
+    json_t *shown = NULL;
+    int r = enter(req, op, e);
+
+    if (r != 1) {
+        return r;
+    }
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, http_request_param(req, "id"));
+    if (sb) {
+        snprintf(sb->state, sizeof(sb->state), "%s", state);
+        shown = show(sb);
+    }
+    pthread_mutex_unlock(&n->mutex);
+    return shown ? http_reply_json_take(req, 200, shown, e)
+                 : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox");
+}
+
+static int stop(struct http_request *req, struct err *e)
+{
+    return set_state(req, FAKE_STOP, "stopped", e);
+}
+
+static int start(struct http_request *req, struct err *e)
+{
+    return set_state(req, FAKE_START, "running", e);
+}
+
+static int templates(struct http_request *req, struct err *e)
+{
+    return http_reply_json_take(req, 200, json_pack("{s:[{s:s}]}", "templates", "name", "debian"), e);
+}
+
+static int node_info(struct http_request *req, struct err *e)
+{
+    return http_reply_json_take(req, 200, json_pack("{s:s}", "accel", "tcg"), e);
+}
+
+static int read_stdin(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    char data[4096];
+    ssize_t len;
+
+    http_body_limit(req, UINT64_MAX);
+    while ((len = http_body_read(req, data, sizeof(data), e)) > 0) {
+        pthread_mutex_lock(&n->mutex);
+        ASSERT(buf_add(&n->stdin_seen, data, (size_t)len) == 0);
+        pthread_cond_broadcast(&n->changed);
+        pthread_mutex_unlock(&n->mutex);
+    }
+    return len < 0 ? (int)len : http_reply_empty(req, 204, e);
+}
+
+static int remember(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    const struct http_headers *headers = http_request_headers(req);
+    const char *query = http_request_query_raw(req);
+    cleanup_buf struct buf seen = BUF_INIT(8u << 20);
+    cleanup_free char *body = NULL;
+    size_t len = 0;
+    int r = http_body_all(req, 4u << 20, &body, &len, e);
+
+    if (r < 0) {
+        return r;
+    }
+    ASSERT(buf_printf(&seen, "%s %s%s%s\n", http_request_method(req), http_request_path(req), query ? "?" : "",
+                      query ? query : "") == 0);
+    for (size_t i = 0; i < headers->n; i++) {
+        ASSERT(buf_printf(&seen, "%s: %s\n", headers->v[i].name, headers->v[i].value) == 0);
+    }
+    ASSERT(buf_printf(&seen, "\n%s", body) == 0);
+    pthread_mutex_lock(&n->mutex);
+    free(n->guest_seen);
+    n->guest_seen = buf_take(&seen);
+    pthread_mutex_unlock(&n->mutex);
+    return 0;
+}
+
+static int guest(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    cleanup_buf struct buf data = BUF_INIT(16u << 20);
+    char type[64];
+    int status;
+    bool cut;
+    int r;
+
+    if (strstr(http_request_path(req), "/stdin")) {
+        return read_stdin(req, e);
+    }
+    r = remember(req, e);
+    if (r == 0) {
+        r = enter(req, FAKE_GUEST, e);
+    }
+    if (r != 1) {
+        return r;
+    }
+    pthread_mutex_lock(&n->mutex);
+    status = n->guest_status;
+    cut = n->guest_cut;
+    snprintf(type, sizeof(type), "%s", n->guest_type);
+    ASSERT(buf_add(&data, buf_str(&n->guest_data), n->guest_data.len) == 0);
+    pthread_mutex_unlock(&n->mutex);
+    http_reply_header(req, "X-Space-Mode", "0644");
+    http_reply_header(req, "Set-Cookie", "evil=1");
+    http_reply_header(req, "Access-Control-Allow-Origin", "*");
+    r = http_reply_begin(req, status, type, -1, e);
+    if (r == 0) {
+        r = http_write(req, buf_str(&data), data.len, e);
+    }
+    if (r == 0 && cut) {
+        http_reply_abort(req);
+        return -ECONNRESET;
+    }
+    return r < 0 ? r : http_end(req, e);
+}
+
+static const struct http_route routes[] = {
+    {"POST", "/v1/sandboxes", create, 0},
+    {"GET", "/v1/sandboxes", list, 0},
+    {"DELETE", "/v1/sandboxes/{id}", delete, 0},
+    {"POST", "/v1/sandboxes/{id}/stop", stop, 0},
+    {"POST", "/v1/sandboxes/{id}/start", start, 0},
+    {"GET", "/v1/sandboxes/{id}/logs", guest, 0},
+    {"*", "/v1/sandboxes/{id}/guest{rest...}", guest, 0},
+    {"GET", "/v1/templates", templates, 0},
+    {"GET", "/v1/node", node_info, 0},
+};
+static const struct http_router router = {routes, ARRAY_SIZE(routes), NULL};
+
+static int handle(struct http_request *req, struct err *e)
+{
+    return http_router_handle(&router, req, e);
+}
+
+static void *serve(void *arg)
+{
+    struct fake_node *n = arg;
+
+    ASSERT(http_server_run(n->server, NULL) == 0);
+    return NULL;
+}
+
+struct fake_node *fake_node_start(const char *socket_path)
+{
+    struct fake_node *n = xnew(struct fake_node);
+    struct http_server_opts opts = {.handler = handle, .ctx = n, .name = "fake-node", .drain_timeout_ms = 1};
+
+    pthread_mutex_init(&n->mutex, NULL);
+    pthread_cond_init(&n->changed, NULL);
+    n->guest_data = BUF_INIT(16u << 20);
+    n->stdin_seen = BUF_INIT(16u << 20);
+    for (int op = 0; op < FAKE_OP_COUNT_; op++) {
+        n->gate[op] = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+        ASSERT(n->gate[op] >= 0);
+    }
+    fake_node_guest_answer(n, 200, "application/json", "{}", 2);
+    n->server = http_server_new(&opts);
+    ASSERT(http_server_listen_unix(n->server, socket_path, 0600, NULL, NULL) == 0);
+    ASSERT(pthread_create(&n->thread, NULL, serve, n) == 0);
+    return n;
+}
+
+void fake_node_stop(struct fake_node *n)
+{
+    if (!n) {
+        return;
+    }
+    http_server_stop(n->server);
+    pthread_join(n->thread, NULL);
+    http_server_free(n->server);
+    for (int op = 0; op < FAKE_OP_COUNT_; op++) {
+        fd_close(n->gate[op]);
+    }
+    for (size_t i = 0; i < n->n_sandboxes; i++) {
+        free(n->sandboxes[i].spec);
+    }
+    buf_done(&n->guest_data);
+    buf_done(&n->stdin_seen);
+    free(n->guest_seen);
+    pthread_cond_destroy(&n->changed);
+    pthread_mutex_destroy(&n->mutex);
+    free(n);
+}
+
+void fake_node_fault(struct fake_node *n, enum fake_op op, enum fake_fault fault)
+{
+    pthread_mutex_lock(&n->mutex);
+    n->fault[op] = fault;
+    pthread_mutex_unlock(&n->mutex);
+}
+
+void fake_node_hold(struct fake_node *n, enum fake_op op)
+{
+    eventfd_t count;
+
+    ASSERT(eventfd_read(n->gate[op], &count) == 0);
+}
+
+void fake_node_release(struct fake_node *n, enum fake_op op)
+{
+    ASSERT(eventfd_write(n->gate[op], 1) == 0);
+}
+
+void fake_node_await_held(struct fake_node *n, enum fake_op op, unsigned count)
+{
+    pthread_mutex_lock(&n->mutex);
+    while (n->held[op] < count) {
+        pthread_cond_wait(&n->changed, &n->mutex);
+    }
+    pthread_mutex_unlock(&n->mutex);
+}
+
+unsigned fake_node_asked(struct fake_node *n, enum fake_op op)
+{
+    unsigned asked;
+
+    pthread_mutex_lock(&n->mutex);
+    asked = n->asked[op];
+    pthread_mutex_unlock(&n->mutex);
+    return asked;
+}
+
+void fake_node_await_asked(struct fake_node *n, enum fake_op op, unsigned count)
+{
+    pthread_mutex_lock(&n->mutex);
+    while (n->asked[op] < count) {
+        pthread_cond_wait(&n->changed, &n->mutex);
+    }
+    pthread_mutex_unlock(&n->mutex);
+}
+
+unsigned fake_node_made(struct fake_node *n)
+{
+    unsigned made;
+
+    pthread_mutex_lock(&n->mutex);
+    made = n->made;
+    pthread_mutex_unlock(&n->mutex);
+    return made;
+}
+
+unsigned fake_node_count(struct fake_node *n)
+{
+    unsigned count;
+
+    pthread_mutex_lock(&n->mutex);
+    count = (unsigned)n->n_sandboxes;
+    pthread_mutex_unlock(&n->mutex);
+    return count;
+}
+
+bool fake_node_has(struct fake_node *n, const char *id)
+{
+    bool has;
+
+    pthread_mutex_lock(&n->mutex);
+    has = find(n, id) != NULL;
+    pthread_mutex_unlock(&n->mutex);
+    return has;
+}
+
+void fake_node_set(struct fake_node *n, const char *id, const char *state)
+{
+    struct fake_sandbox *sb;
+
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, id);
+    if (!state[0]) {
+        forget(n, id);
+    } else if (sb) {
+        snprintf(sb->state, sizeof(sb->state), "%s", state);
+    } else {
+        make(n, id, state, NULL);
+    }
+    pthread_mutex_unlock(&n->mutex);
+}
+
+void fake_node_guest_answer(struct fake_node *n, int status, const char *type, const void *data, size_t len)
+{
+    pthread_mutex_lock(&n->mutex);
+    n->guest_status = status;
+    snprintf(n->guest_type, sizeof(n->guest_type), "%s", type);
+    buf_reset(&n->guest_data);
+    ASSERT(buf_add(&n->guest_data, data, len) == 0);
+    pthread_mutex_unlock(&n->mutex);
+}
+
+void fake_node_guest_cut(struct fake_node *n, bool cut)
+{
+    pthread_mutex_lock(&n->mutex);
+    n->guest_cut = cut;
+    pthread_mutex_unlock(&n->mutex);
+}
+
+char *fake_node_guest_seen(struct fake_node *n)
+{
+    char *seen;
+
+    pthread_mutex_lock(&n->mutex);
+    seen = xstrdup(n->guest_seen ? n->guest_seen : "");
+    pthread_mutex_unlock(&n->mutex);
+    return seen;
+}
+
+char *fake_node_stdin_seen(struct fake_node *n, size_t len)
+{
+    char *seen;
+
+    pthread_mutex_lock(&n->mutex);
+    while (n->stdin_seen.len < len) {
+        pthread_cond_wait(&n->changed, &n->mutex);
+    }
+    seen = xstrdup(buf_str(&n->stdin_seen));
+    pthread_mutex_unlock(&n->mutex);
+    return seen;
+}

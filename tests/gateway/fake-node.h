@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A sandbox manager without machines, in this process, on a unix socket: enough of the node API to test the
+ * gateway against, with faults and barriers.
+ *
+ * A held operation stops after the request was read; fake_node_await_held() waits until that many have
+ * arrived, fake_node_release() lets them go on. A create whose client disconnects while it is held, or
+ * before its answer is written, leaves no sandbox, as on the real node.
+ */
+#pragma once
+
+#include "base/json.h"
+
+enum fake_op { FAKE_CREATE, FAKE_DELETE, FAKE_LIST, FAKE_STOP, FAKE_START, FAKE_GUEST, FAKE_OP_COUNT_ };
+
+enum fake_fault {
+    FAKE_FINE,
+    FAKE_ERROR,     /* 503 no_capacity */
+    FAKE_CUT,       /* the connection is cut without an answer */
+    FAKE_HALF,      /* half an answer, then cut */
+    FAKE_NONSENSE,  /* 200 with JSON that is not what was asked for */
+    FAKE_NOT_JSON,  /* 200 with something else */
+    FAKE_LOST,      /* done, but the answer is cut */
+};
+
+struct fake_node;
+
+struct fake_node *fake_node_start(const char *socket_path);
+/* Cuts what is still open. What it "ran" is forgotten with it. */
+void fake_node_stop(struct fake_node *n);
+DEFINE_CLEANUP(struct fake_node *, fake_node_stop);
+
+void fake_node_fault(struct fake_node *n, enum fake_op op, enum fake_fault fault);
+void fake_node_hold(struct fake_node *n, enum fake_op op);
+void fake_node_await_held(struct fake_node *n, enum fake_op op, unsigned count);
+void fake_node_release(struct fake_node *n, enum fake_op op);
+
+/* How often an operation was asked for. */
+unsigned fake_node_asked(struct fake_node *n, enum fake_op op);
+/* Waits until it was asked for that often. */
+void fake_node_await_asked(struct fake_node *n, enum fake_op op, unsigned count);
+/* How many sandboxes were really made, ever. */
+unsigned fake_node_made(struct fake_node *n);
+/* How many there are. */
+unsigned fake_node_count(struct fake_node *n);
+bool fake_node_has(struct fake_node *n, const char *id);
+/* Behind the gateway's back: makes, loses or changes one. state "" removes it. */
+void fake_node_set(struct fake_node *n, const char *id, const char *state);
+
+/* What the daemon answers to the next guest requests; frames as raw bytes. Copied. */
+void fake_node_guest_answer(struct fake_node *n, int status, const char *type, const void *data, size_t len);
+/* Cut instead of ending the answer. */
+void fake_node_guest_cut(struct fake_node *n, bool cut);
+/* The last guest request: "METHOD target\nheader: value\n...\n\nbody". Heap string. */
+char *fake_node_guest_seen(struct fake_node *n);
+/* All bytes that came to any stdin, in order. Heap string; waits until there are at least len. */
+char *fake_node_stdin_seen(struct fake_node *n, size_t len);
