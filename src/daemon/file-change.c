@@ -19,8 +19,8 @@ int file_op_stat(struct file_worker *w, struct err *e)
     return file_worker_reply_entry(w, &place, /* created */ false, e);
 }
 
-static int reply_spot(struct file_worker *w, const struct file_spot *spot, const char *path, bool created,
-                      struct err *e)
+static int reply_spot(struct file_worker *w, const struct file_spot *spot, const char *path,
+                      bool created, struct err *e)
 {
     struct file_place place = {.dir_fd = spot->dir_fd, .at = spot->name, .path = path};
 
@@ -62,7 +62,8 @@ static int move_error(const struct file_worker *w, const char *to, int code, str
 {
     switch (-code) {
     case EINVAL:
-        return err_field(e, -EINVAL, "into_itself", "to", "a directory cannot be moved into itself");
+        return err_field(e, -EINVAL, "into_itself", "to",
+                         "a directory cannot be moved into itself");
     case EISDIR:
     case EEXIST:
     case ENOTEMPTY:
@@ -105,7 +106,8 @@ int file_op_move(struct file_worker *w, struct err *e)
     if (r < 0) {
         return r;
     }
-    if (renameat2(from.dir_fd, from.name, to.dir_fd, to.name, w->req->overwrite ? 0 : RENAME_NOREPLACE) < 0) {
+    if (renameat2(from.dir_fd, from.name, to.dir_fd, to.name,
+                  w->req->overwrite ? 0 : RENAME_NOREPLACE) < 0) {
         r = -errno;
         file_spot_undo(&to);
         return move_error(w, to_path, r, e);
@@ -142,8 +144,9 @@ int file_op_chmod(struct file_worker *w, struct err *e)
         return fd;
     }
     if (S_ISLNK(st.st_mode)) {
-        return err_field(e, -EINVAL, "is_a_link", "path",
-                         "the path is a symbolic link, which has no mode: name the file it points to");
+        return err_field(
+            e, -EINVAL, "is_a_link", "path",
+            "the path is a symbolic link, which has no mode: name the file it points to");
     }
     snprintf(number, sizeof(number), "%d", fd);
     if (w->fds_dir < 0 || fchmodat(w->fds_dir, number, (mode_t)w->req->mode, 0) < 0) {
@@ -161,10 +164,12 @@ int file_op_chown(struct file_worker *w, struct err *e)
     cleanup_close int fd = FD_NONE;
 
     if (w->req->owner && file_names_uid(&w->names, w->req->owner, &uid) < 0) {
-        return err_field(e, -EINVAL, "user_not_found", "owner", "there is no such user in the sandbox");
+        return err_field(e, -EINVAL, "user_not_found", "owner",
+                         "there is no such user in the sandbox");
     }
     if (w->req->group && file_names_gid(&w->names, w->req->group, &gid) < 0) {
-        return err_field(e, -EINVAL, "group_not_found", "group", "there is no such group in the sandbox");
+        return err_field(e, -EINVAL, "group_not_found", "group",
+                         "there is no such group in the sandbox");
     }
     fd = open_thing(w, &spot, &st, e);
     if (fd < 0) {

@@ -14,7 +14,10 @@
 
 /* ---- names of users and groups ---- */
 
-/* name:password:id:... ; false at the end of the text. Lines that are not of this form come out with a NULL name. */
+/*
+ * name:password:id:... ; false at the end of the text. Lines that are not of this form come out
+ * with a NULL name.
+ */
 static bool next_line(const char **text, const char **ret_name, size_t *ret_len, uint32_t *ret_id)
 {
     const char *line = *text;
@@ -34,7 +37,8 @@ static bool next_line(const char **text, const char **ret_name, size_t *ret_len,
         return true;
     }
     n = strspn(second + 1, "0123456789");
-    if (n == 0 || n >= sizeof(digits) || (second[1 + n] != ':' && second[1 + n] != '\n' && second[1 + n])) {
+    if (n == 0 || n >= sizeof(digits) ||
+        (second[1 + n] != ':' && second[1 + n] != '\n' && second[1 + n])) {
         return true;
     }
     memcpy(digits, second + 1, n);
@@ -80,7 +84,10 @@ int file_names_find_name(const char *text, uint32_t wanted, char *ret, size_t si
     return -ENOENT;
 }
 
-/* A regular file or nothing; whatever else stands there (a FIFO, a link to one) does not hold us up. */
+/*
+ * A regular file or nothing; whatever else stands there (a FIFO, a link to one) does not hold us
+ * up.
+ */
 static char *read_names(const char *path)
 {
     cleanup_buf struct buf b = BUF_INIT(FILE_NAMES_MAX);
@@ -229,8 +236,8 @@ int file_entry_add(struct buf *b, const struct file_place *place, const struct s
     }
     if (r == 0) {
         r = buf_printf(b, ",\"type\":\"%s\",\"size\":%lld,\"mode\":\"%04o\",\"uid\":%u,\"gid\":%u",
-                       type_word(st->st_mode), (long long)st->st_size, st->st_mode & 07777, st->st_uid,
-                       st->st_gid);
+                       type_word(st->st_mode), (long long)st->st_size, st->st_mode & 07777,
+                       st->st_uid, st->st_gid);
     }
     if (r == 0) {
         r = buf_printf(b, ",\"owner\":\"%s\",\"group\":\"%s\",\"mtime_ms\":%lld",

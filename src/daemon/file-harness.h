@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For the tests of file operations: a pool of workers on a loop of its own, and a sandbox to work in: a
- * tmpfs that is mounted in a mount namespace of the test's own, so that nothing is left on the host.
+ * For the tests of file operations: a pool of workers on a loop of its own, and a sandbox to work
+ * in: a tmpfs that is mounted in a mount namespace of the test's own, so that nothing is left on
+ * the host.
  *
  *     /home/user (user 1000), /home/other (1001), /tmp (1777), /root, /etc/passwd, /etc/group
  *     /proc, /dev/zero, /dev/full, /mnt/small (1 MiB), /mnt/ro (read-only)
@@ -48,13 +49,13 @@ struct answer {
     struct file_head head;
     bool has_head;
     bool ended;
-    bool keep;          /* collect content, else only count it */
-    struct err err;     /* code 0: it went well */
+    bool keep;      /* collect content, else only count it */
+    struct err err; /* code 0: it went well */
     struct buf body;
     uint64_t n_content;
     const char *upload; /* what is still to be sent */
     size_t upload_len;
-    bool commit;        /* when all is sent */
+    bool commit; /* when all is sent */
 };
 
 static struct harness harness;
@@ -134,7 +135,10 @@ static UNUSED void answer_done(struct answer *a)
 }
 
 #define ANSWER CLEANUP(answer_done) struct answer
-#define ANSWER_INIT {.h = &harness, .keep = true, .body = BUF_INIT(HARNESS_BODY_MAX)}
+#define ANSWER_INIT \
+    { \
+        .h = &harness, .keep = true, .body = BUF_INIT(HARNESS_BODY_MAX) \
+    }
 
 /* One turn after the other until *flag, or the test has failed. */
 static UNUSED void harness_until(const bool *flag)
@@ -180,7 +184,8 @@ static UNUSED void start_request(struct answer *a, struct file_request *req)
     }
 }
 
-static UNUSED void start_query(struct answer *a, enum file_op op, const char *query, const char *range)
+static UNUSED void start_query(struct answer *a, enum file_op op, const char *query,
+                               const char *range)
 {
     struct file_request req = {.mode = -1};
 
@@ -313,7 +318,8 @@ static void harness_tree(void)
     put_dir("/mnt/ro", 0755, 0);
     put("/etc/passwd",
         "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"
-        "other:x:1001:1001::/home/other:/bin/sh\n", 0644, 0);
+        "other:x:1001:1001::/home/other:/bin/sh\n",
+        0644, 0);
     put("/etc/group", "root:x:0:\nuser:x:1000:\nother:x:1001:\nstaff:x:50:other,user\n", 0644, 0);
     ASSERT(mknod(inside("/dev/zero"), S_IFCHR | 0666, makedev(1, 5)) == 0);
     ASSERT(mknod(inside("/dev/full"), S_IFCHR | 0666, makedev(1, 7)) == 0);

@@ -11,12 +11,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Packets handled per turn of the loop, so that one chatty worker does not keep the others waiting. */
+/*
+ * Packets handled per turn of the loop, so that one chatty worker does not keep the others waiting.
+ */
 #define PACKETS_PER_TURN 16
 /* How long a process may take from its last word, or from SIGKILL, to its end. */
 #define DYING_MS 10000
 
-enum job_class { CLASS_SMALL, CLASS_TRANSFER, CLASS_WATCH, CLASS_COUNT_ };
+enum job_class {
+    CLASS_SMALL,
+    CLASS_TRANSFER,
+    CLASS_WATCH,
+    CLASS_COUNT_
+};
 
 static const struct {
     unsigned slots;
@@ -35,11 +42,16 @@ static const struct {
     unsigned seconds;
     unsigned flags;
 } kinds[FILE_OP_COUNT_] = {
-    [FILE_OP_READ] = {CLASS_TRANSFER, 60, STEPWISE},  [FILE_OP_WRITE] = {CLASS_TRANSFER, 120, STEPWISE},
-    [FILE_OP_STAT] = {CLASS_SMALL, 20, 0},            [FILE_OP_LIST] = {CLASS_SMALL, 60, 0},
-    [FILE_OP_WATCH] = {CLASS_WATCH, 60, STEPWISE},    [FILE_OP_MKDIR] = {CLASS_SMALL, 20, KEEPS_GOING},
-    [FILE_OP_MOVE] = {CLASS_SMALL, 60, KEEPS_GOING},  [FILE_OP_REMOVE] = {CLASS_SMALL, 900, 0},
-    [FILE_OP_CHMOD] = {CLASS_SMALL, 20, KEEPS_GOING}, [FILE_OP_CHOWN] = {CLASS_SMALL, 20, KEEPS_GOING},
+    [FILE_OP_READ] = {CLASS_TRANSFER, 60, STEPWISE},
+    [FILE_OP_WRITE] = {CLASS_TRANSFER, 120, STEPWISE},
+    [FILE_OP_STAT] = {CLASS_SMALL, 20, 0},
+    [FILE_OP_LIST] = {CLASS_SMALL, 60, 0},
+    [FILE_OP_WATCH] = {CLASS_WATCH, 60, STEPWISE},
+    [FILE_OP_MKDIR] = {CLASS_SMALL, 20, KEEPS_GOING},
+    [FILE_OP_MOVE] = {CLASS_SMALL, 60, KEEPS_GOING},
+    [FILE_OP_REMOVE] = {CLASS_SMALL, 900, 0},
+    [FILE_OP_CHMOD] = {CLASS_SMALL, 20, KEEPS_GOING},
+    [FILE_OP_CHOWN] = {CLASS_SMALL, 20, KEEPS_GOING},
     [FILE_OP_SYMLINK] = {CLASS_SMALL, 20, KEEPS_GOING},
 };
 
@@ -61,16 +73,16 @@ struct file_job {
     struct file_head head;
     uint64_t n_bytes; /* of the body, so far */
     bool has_head;
-    bool complete;  /* END was said */
+    bool complete; /* END was said */
     bool paused;
     bool committed;
-    bool running;   /* has a slot */
+    bool running; /* has a slot */
 };
 
 /*
- * A forked process, from the fork until it is reaped. Without a job it is exiting, was killed, or may finish
- * alone until its grace is over. When it is still there then, it is killed; when that does not help either, it
- * counts as stuck.
+ * A forked process, from the fork until it is reaped. Without a job it is exiting, was killed, or
+ * may finish alone until its grace is over. When it is still there then, it is killed; when that
+ * does not help either, it counts as stuck.
  */
 struct worker {
     struct file_pool *pool;   /* borrowed: lives longer */
@@ -93,6 +105,7 @@ struct file_pool {
     unsigned n_stuck;
     uint64_t n_started;
     uint64_t n_timed_out;
+    uint64_t max_ms;          /* of all deadlines; 0: none */
     struct loop_timer *sweep; /* owned: set when there is something to start or to end */
 };
 
@@ -128,11 +141,16 @@ static void worker_reaped(void *arg, const struct child_exit *x)
     worker_free(w);
 }
 
+static uint64_t pool_deadline(const struct file_pool *pool, uint64_t ms)
+{
+    return deadline_in_ms(pool->max_ms > 0 ? MIN(pool->max_ms, ms) : ms);
+}
+
 static void worker_kill(struct worker *w)
 {
     kill(w->pid, SIGKILL);
     w->killed = true;
-    loop_timer_set(w->timer, deadline_in_ms(DYING_MS));
+    loop_timer_set(w->timer, pool_deadline(w->pool, DYING_MS));
 }
 
 static void worker_deadline(void *arg)
@@ -154,7 +172,7 @@ static void worker_leave(struct worker *w, uint64_t grace_ms)
     if (grace_ms == 0) {
         worker_kill(w);
     } else {
-        loop_timer_set(w->timer, deadline_in_ms(grace_ms));
+        loop_timer_set(w->timer, pool_deadline(w->pool, grace_ms));
     }
 }
 
@@ -241,7 +259,7 @@ static void job_deadline(struct file_job *job, bool waiting)
 {
     uint64_t ms = kinds[job->req.op].seconds * 1000ull;
 
-    loop_timer_set(job->timer, waiting ? deadline_in_ms(ms) : DEADLINE_NEVER);
+    loop_timer_set(job->timer, waiting ? pool_deadline(job->pool, ms) : DEADLINE_NEVER);
 }
 
 /* ---- what the worker says ---- */
@@ -265,7 +283,9 @@ static bool job_count(struct file_job *job, size_t len)
     return !(job->head.flags & FILE_HEAD_LENGTH) || job->n_bytes <= job->head.length;
 }
 
-/* Which head belongs to which operation: content for READ alone, lines without end for WATCH alone. */
+/*
+ * Which head belongs to which operation: content for READ alone, lines without end for WATCH alone.
+ */
 static bool head_fits(const struct file_job *job, const struct file_head *h)
 {
     bool content = h->flags & FILE_HEAD_CONTENT;
@@ -300,7 +320,8 @@ static bool on_message(struct file_job *job, const struct file_msg *m)
 {
     int r = 0;
 
-    if (job->complete || (m->type != FILE_MSG_HEAD && m->type != FILE_MSG_ERROR && !job->has_head)) {
+    if (job->complete ||
+        (m->type != FILE_MSG_HEAD && m->type != FILE_MSG_ERROR && !job->has_head)) {
         job_broken(job);
         return false;
     }
@@ -332,7 +353,8 @@ static bool on_message(struct file_job *job, const struct file_msg *m)
 
 static void on_control(void *arg, uint32_t events)
 {
-    static char packet[FILE_MSG_MAX + 1]; /* one more: a longer packet does not pass for a whole one */
+    static char
+        packet[FILE_MSG_MAX + 1]; /* one more: a longer packet does not pass for a whole one */
     struct file_job *job = arg;
 
     (void)events;
@@ -388,7 +410,8 @@ static int job_spawn(struct file_job *job)
     job->pool->n_started++;
     job->control_fd = s.control_fd;
     job->data_fd = s.data_fd;
-    job->control_io = loop_add_io(job->pool->loop, job->control_fd, job->paused ? 0 : EPOLLIN, on_control, job);
+    job->control_io =
+        loop_add_io(job->pool->loop, job->control_fd, job->paused ? 0 : EPOLLIN, on_control, job);
     if (job->data_fd >= 0) {
         job->data_io = loop_add_io(job->pool->loop, job->data_fd, 0, on_data, job);
         if (job->req.op == FILE_OP_WRITE) {
@@ -438,7 +461,10 @@ static void pool_sweep(void *arg)
     struct file_job *job = pool->jobs;
 
     while (job) {
-        /* An owner may have cancelled any other job from its on_end: then look again from the start. */
+        /*
+         * An owner may have cancelled any other job from its on_end: then look again from the
+         * start.
+         */
         job = sweep_job(job) ? pool->jobs : job->next;
     }
 }
@@ -446,19 +472,23 @@ static void pool_sweep(void *arg)
 static int check_room(const struct file_pool *pool, enum job_class class, struct err *e)
 {
     if (pool->n_stuck >= JOB_STUCK_MAX) {
-        return err_set(e, -EAGAIN, "file_workers_stuck",
-                       "too many earlier file operations hang in a file system that does not answer");
+        return err_set(
+            e, -EAGAIN, "file_workers_stuck",
+            "too many earlier file operations hang in a file system that does not answer");
     }
     if (pool->n_queued[class] >= classes[class].queue &&
-        pool->n_running[class] + pool->n_queued[class] >= classes[class].slots + classes[class].queue) {
-        return err_set(e, -EAGAIN, "too_many_file_operations",
-                       "too many file operations of this kind run in this sandbox: try again later");
+        pool->n_running[class] + pool->n_queued[class] >=
+            classes[class].slots + classes[class].queue) {
+        return err_set(
+            e, -EAGAIN, "too_many_file_operations",
+            "too many file operations of this kind run in this sandbox: try again later");
     }
     return 0;
 }
 
 int file_job_start_take(struct file_pool *pool, struct file_request *req_take,
-                        const struct file_job_events *events, void *arg, struct file_job **ret, struct err *e)
+                        const struct file_job_events *events, void *arg, struct file_job **ret,
+                        struct err *e)
 {
     cleanup_file_request struct file_request req = *req_take;
     enum job_class class = kinds[req.op].class;
@@ -544,7 +574,8 @@ size_t file_job_read(struct file_job *job, void *ret, size_t len)
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return 0;
     }
-    content_ended(job); /* also when there is more than was said: the count is then wrong at the end */
+    content_ended(
+        job); /* also when there is more than was said: the count is then wrong at the end */
     return 0;
 }
 
@@ -591,7 +622,8 @@ void file_job_commit(struct file_job *job)
 
 /* ---- the pool ---- */
 
-struct file_pool *file_pool_new(struct loop *loop, struct children *children, struct workload *workload)
+struct file_pool *file_pool_new(struct loop *loop, struct children *children,
+                                struct workload *workload)
 {
     struct file_pool *pool = xnew(struct file_pool);
 
@@ -601,6 +633,11 @@ struct file_pool *file_pool_new(struct loop *loop, struct children *children, st
     pool->workload = workload;
     pool->sweep = loop_add_timer(loop, pool_sweep, pool);
     return pool;
+}
+
+void file_pool_hurry(struct file_pool *pool, uint64_t max_ms)
+{
+    pool->max_ms = max_ms;
 }
 
 void file_pool_reset(struct file_pool *pool)
@@ -629,8 +666,8 @@ void file_pool_free(struct file_pool *pool)
 
 void file_pool_stats(const struct file_pool *pool, struct file_pool_stats *ret)
 {
-    struct file_pool_stats s = {.n_stuck = pool->n_stuck, .n_started = pool->n_started,
-                                .n_timed_out = pool->n_timed_out};
+    struct file_pool_stats s = {
+        .n_stuck = pool->n_stuck, .n_started = pool->n_started, .n_timed_out = pool->n_timed_out};
 
     for (unsigned i = 0; i < CLASS_COUNT_; i++) {
         s.n_running += pool->n_running[i];

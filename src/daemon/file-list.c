@@ -2,14 +2,14 @@
 /*
  * Listing, one page per worker, without keeping anything between pages.
  *
- * The order is the same each time: names of a directory by their bytes, each directory followed by what is in it
- * (as deep as asked). A page starts after the entry that the cursor names, whether or not that entry
- * still exists; so whatever is removed or added meanwhile, every entry that exists all the time is told
- * exactly once. The price is that a page reads the names of its directories again: memory stays
- * flat (a batch of names per level), time per page grows with the directory.
+ * The order is the same each time: names of a directory by their bytes, each directory followed by
+ * what is in it (as deep as asked). A page starts after the entry that the cursor names, whether or
+ * not that entry still exists; so whatever is removed or added meanwhile, every entry that exists
+ * all the time is told exactly once. The price is that a page reads the names of its directories
+ * again: memory stays flat (a batch of names per level), time per page grows with the directory.
  *
- * Links are told and never entered, so loops end. What cannot be read is told in "errors", and the rest
- * is listed. A page ends at `limit` entries or LIST_PAGE_BYTES.
+ * Links are told and never entered, so loops end. What cannot be read is told in "errors", and the
+ * rest is listed. A page ends at `limit` entries or LIST_PAGE_BYTES.
  */
 #include "daemon/file-worker.h"
 
@@ -23,8 +23,10 @@
 #include <unistd.h>
 
 #define LIST_PAGE_BYTES (1u << 20)
-/* Names in memory, over all levels, and at least for one level: with one batch for a page a large directory
- * is read once per page. */
+/*
+ * Names in memory, over all levels, and at least for one level: with one batch for a page a large
+ * directory is read once per page.
+ */
 #define LIST_NAMES_MAX 40000u
 #define LIST_BATCH_MIN 64u
 #define LIST_ERRORS_MAX 100u
@@ -33,12 +35,12 @@ struct list {
     struct file_worker *w; /* borrowed */
     struct buf entries;    /* JSON objects with commas between */
     struct buf errors;
-    struct buf relative;   /* path of the entry at hand, below the listed directory */
-    char *last;            /* owned: relative path of the last entry told */
+    struct buf relative; /* path of the entry at hand, below the listed directory */
+    char *last;          /* owned: relative path of the last entry told */
     unsigned n;
     unsigned n_errors;
-    size_t n_names;        /* held by all levels */
-    bool full;             /* the page is complete and there is more */
+    size_t n_names; /* held by all levels */
+    bool full;      /* the page is complete and there is more */
 };
 
 /* The `size` smallest names after `after`. */
@@ -211,7 +213,8 @@ static int add_entry(struct list *l, int dir_fd, const char *name)
 static int list_dir(struct list *l, int fd_take, unsigned depth, const char *cursor);
 
 /* Below name, which may have become anything meanwhile. */
-static int list_below(struct list *l, int dir_fd, const char *name, unsigned depth, const char *cursor)
+static int list_below(struct list *l, int dir_fd, const char *name, unsigned depth,
+                      const char *cursor)
 {
     int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
@@ -239,7 +242,8 @@ static int list_name(struct list *l, int dir_fd, const char *name, unsigned dept
 }
 
 /* Where the last page stopped: inside the directory `first`, after `rest` (NULL: at its start). */
-static int list_resume(struct list *l, int dir_fd, unsigned depth, const char *first, const char *rest)
+static int list_resume(struct list *l, int dir_fd, unsigned depth, const char *first,
+                       const char *rest)
 {
     size_t before = l->relative.len;
     int r = buf_printf(&l->relative, "%s%s", before > 0 ? "/" : "", first);
@@ -261,7 +265,8 @@ static int list_dir(struct list *l, int fd_take, unsigned depth, const char *cur
 
     ASSERT(dir);
     if (cursor) {
-        r = list_resume(l, dirfd(dir), depth, after, cursor[first_len] ? cursor + first_len + 1 : NULL);
+        r = list_resume(l, dirfd(dir), depth, after,
+                        cursor[first_len] ? cursor + first_len + 1 : NULL);
     }
     do {
         if (r == 0 && !l->full) {
@@ -290,8 +295,8 @@ static int reply_page(struct list *l, struct err *e)
         r = buf_add(&json, buf_str(&l->entries), l->entries.len);
     }
     if (r == 0) {
-        r = buf_printf(&json, "],\"next_cursor\":%s%s%s,\"errors\":[", token ? "\"" : "", token ? token : "null",
-                       token ? "\"" : "");
+        r = buf_printf(&json, "],\"next_cursor\":%s%s%s,\"errors\":[", token ? "\"" : "",
+                       token ? token : "null", token ? "\"" : "");
     }
     if (r == 0) {
         r = buf_add(&json, buf_str(&l->errors), l->errors.len);
@@ -300,12 +305,14 @@ static int reply_page(struct list *l, struct err *e)
         r = buf_printf(&json, "],\"errors_omitted\":%u}",
                        l->n_errors > LIST_ERRORS_MAX ? l->n_errors - LIST_ERRORS_MAX : 0);
     }
-    return r < 0 ? err_wrap(e, r, "answering") : file_worker_reply_json(l->w, &json, /* created */ false, e);
+    return r < 0 ? err_wrap(e, r, "answering")
+                 : file_worker_reply_json(l->w, &json, /* created */ false, e);
 }
 
 int file_op_list(struct file_worker *w, struct err *e)
 {
-    CLEANUP(list_done) struct list l = {
+    CLEANUP(list_done)
+    struct list l = {
         .w = w,
         .entries = BUF_INIT(FILE_JSON_MAX / 2),
         .errors = BUF_INIT(FILE_JSON_MAX / 4),

@@ -11,7 +11,10 @@
 #define WORD_CHARS "abcdefghijklmnopqrstuvwxyz0123456789_"
 #define ERRNO_MAX 4095
 
-/* A text of at most size - 1 bytes, all from chars (NULL: any valid UTF-8 without control characters). */
+/*
+ * A text of at most size - 1 bytes, all from chars (NULL: any valid UTF-8 without control
+ * characters).
+ */
 static bool text_ok(const char *s, size_t size, const char *chars)
 {
     size_t len = strnlen(s, size);
@@ -45,9 +48,8 @@ static int parse_head(const void *data, size_t len, struct file_head *ret)
     if (h.length > INT64_MAX || h.total > INT64_MAX) {
         return -EPROTO;
     }
-    if (h.flags & FILE_HEAD_RANGE &&
-        (!(h.flags & FILE_HEAD_LENGTH) || h.range_start >= h.total || h.length == 0 ||
-         h.length > h.total - h.range_start)) {
+    if (h.flags & FILE_HEAD_RANGE && (!(h.flags & FILE_HEAD_LENGTH) || h.range_start >= h.total ||
+                                      h.length == 0 || h.length > h.total - h.range_start)) {
         return -EPROTO;
     }
     *ret = h;

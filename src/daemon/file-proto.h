@@ -3,8 +3,8 @@
  * What a file worker says to the daemon, over a SOCK_SEQPACKET socket: one message per packet.
  *
  * The worker handles names, links and file systems that the workload made, and may be traced by a
- * workload that is root; so the daemon takes every byte from it as hostile. All there is to parse is
- * a type, a fixed struct and opaque bytes:
+ * workload that is root; so the daemon takes every byte from it as hostile. All there is to parse
+ * is a type, a fixed struct and opaque bytes:
  *
  *     HEAD   the facts for the answer's head        struct file_head
  *     BODY   the next bytes of a JSON body          1 to FILE_BODY_CHUNK opaque bytes
@@ -13,8 +13,9 @@
  *
  * The order is HEAD BODY* END, with ERROR possible at any place (and then last). A worker that ends
  * without END or ERROR has failed. File content does not travel here but in a pipe of its own, raw.
- * The daemon says one thing to a worker that writes: the byte FILE_COMMIT, when the client has sent everything.
- * Both ends are the same program, so that structs go as they are; padding is always zeroed.
+ * The daemon says one thing to a worker that writes: the byte FILE_COMMIT, when the client has sent
+ * everything. Both ends are the same program, so that structs go as they are; padding is always
+ * zeroed.
  */
 #pragma once
 
@@ -26,7 +27,12 @@
 #define FILE_OWNER_MAX 64u
 #define FILE_COMMIT 'C'
 
-enum file_msg_type { FILE_MSG_HEAD = 1, FILE_MSG_BODY, FILE_MSG_END, FILE_MSG_ERROR };
+enum file_msg_type {
+    FILE_MSG_HEAD = 1,
+    FILE_MSG_BODY,
+    FILE_MSG_END,
+    FILE_MSG_ERROR
+};
 
 #define FILE_HEAD_CONTENT (1u << 0) /* the body comes through the pipe; meta fields are set */
 #define FILE_HEAD_LENGTH (1u << 1)  /* length is known */
@@ -63,10 +69,16 @@ struct file_msg {
     size_t body_len;
 };
 
-/* -EPROTO when the packet is not a message as described above; every text comes out terminated and clean. */
+/*
+ * -EPROTO when the packet is not a message as described above; every text comes out terminated and
+ * clean.
+ */
 MUST_CHECK int file_msg_parse(const void *packet, size_t len, struct file_msg *ret);
 
-/* The worker's side; all block, and return the send error (-EPIPE: the daemon is no longer interested). */
+/*
+ * The worker's side; all block, and return the send error (-EPIPE: the daemon is no longer
+ * interested).
+ */
 MUST_CHECK int file_send_head(int fd, const struct file_head *head);
 MUST_CHECK int file_send_body(int fd, const void *data, size_t len); /* any length, in chunks */
 MUST_CHECK int file_send_end(int fd);

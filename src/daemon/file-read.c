@@ -3,11 +3,13 @@
  * Reading. Only regular files have content to give; a FIFO, device or socket is refused before it
  * is opened. How much there is:
  *
- *     a file with a size    exactly the size it had when it was opened (what is appended later is not sent)
- *     what shows its end in the first chunk    that much: the sizes that sysfs and procfs tell are not true
+ *     with a size           exactly the size it had when it was opened (what is appended later
+ *                           is not sent)
+ *     ends in first chunk   that much: the sizes that sysfs and procfs tell are not true
  *     size 0 but content    to the end, at most FILE_PSEUDO_MAX, length unknown
  *
- * A file that shrinks while it is sent makes the answer break off, never end short. Memory is one chunk.
+ * A file that shrinks while it is sent makes the answer break off, never end short. Memory is one
+ * chunk.
  */
 #include "daemon/file-worker.h"
 
@@ -30,7 +32,9 @@ static int refuse_special(const struct stat *st, const char *path, struct err *e
         return file_error(e, -EISDIR, path);
     }
     return err_set(e, -EINVAL, "not_a_regular_file", "'%s' is a %s, not a regular file", shown,
-                   S_ISFIFO(st->st_mode) ? "FIFO" : S_ISSOCK(st->st_mode) ? "socket" : "device");
+                   S_ISFIFO(st->st_mode)   ? "FIFO"
+                   : S_ISSOCK(st->st_mode) ? "socket"
+                                           : "device");
 }
 
 /* Opened only after it is known to be a regular file; what is opened is what was looked at. */
@@ -84,12 +88,14 @@ static int no_such_range(uint64_t size, const char *path, struct err *e)
 {
     char shown[FILE_TEXT_SHOW_MAX];
 
-    return err_field(e, -ERANGE, "range_not_satisfiable", "range", "'%s' has %llu bytes, none in this range",
+    return err_field(e, -ERANGE, "range_not_satisfiable", "range",
+                     "'%s' has %llu bytes, none in this range",
                      file_text_show(shown, sizeof(shown), path), (unsigned long long)size);
 }
 
 /* Writes what is in memory: a whole small file, or a part of it. */
-static int send_small(struct file_worker *w, struct file_head *h, const char *data, size_t size, struct err *e)
+static int send_small(struct file_worker *w, struct file_head *h, const char *data, size_t size,
+                      struct err *e)
 {
     uint64_t start;
     uint64_t len;
@@ -153,7 +159,8 @@ static int send_range(struct file_worker *w, int fd, struct file_head *h, struct
 }
 
 /* No length to rely on: to the end, within bounds. */
-static int send_pseudo(struct file_worker *w, int fd, struct file_head *h, char *first, struct err *e)
+static int send_pseudo(struct file_worker *w, int fd, struct file_head *h, char *first,
+                       struct err *e)
 {
     uint64_t total = 0;
     ssize_t n = FILE_CHUNK;
@@ -167,8 +174,8 @@ static int send_pseudo(struct file_worker *w, int fd, struct file_head *h, char 
     while (r == 0 && n > 0) {
         total += (uint64_t)n;
         if (total > FILE_PSEUDO_MAX) {
-            return err_set(e, -EFBIG, "too_large", "the file has no size and gives more than %u bytes",
-                           FILE_PSEUDO_MAX);
+            return err_set(e, -EFBIG, "too_large",
+                           "the file has no size and gives more than %u bytes", FILE_PSEUDO_MAX);
         }
         r = fs_write_all(w->data, first, (size_t)n);
         n = r == 0 ? read_some(fd, first, FILE_CHUNK) : 0;
@@ -197,7 +204,8 @@ int file_op_read(struct file_worker *w, struct err *e)
         if (file_range_apply(&w->req->range, size, &head.range_start, &head.length) < 0) {
             return no_such_range(size, w->path, e);
         }
-        head.flags |= FILE_HEAD_LENGTH | (w->req->range.kind == FILE_RANGE_ALL ? 0 : FILE_HEAD_RANGE);
+        head.flags |=
+            FILE_HEAD_LENGTH | (w->req->range.kind == FILE_RANGE_ALL ? 0 : FILE_HEAD_RANGE);
         head.total = size;
         return send_range(w, fd, &head, e);
     }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Removing a file, or a directory with all that is in it. Works on descriptors only: each directory is
- * opened beneath its parent without following links, so that a directory swapped for a link while we
- * are at it cannot lead us out. Any depth: the newest REMOVE_OPEN_MAX levels are open, the others are found
- * again through ".." and must be the same inode as on the way down (else -ESTALE). Mount points are not
- * entered. It stops at the first thing that cannot be removed and names it; what is gone is gone.
+ * Removing a file, or a directory with all that is in it. Works on descriptors only: each directory
+ * is opened beneath its parent without following links, so that a directory swapped for a link
+ * while we are at it cannot lead us out. Any depth: the newest REMOVE_OPEN_MAX levels are open, the
+ * others are found again through ".." and must be the same inode as on the way down (else -ESTALE).
+ * Mount points are not entered. It stops at the first thing that cannot be removed and names it;
+ * what is gone is gone.
  */
 #include "daemon/file-worker.h"
 
@@ -88,7 +89,8 @@ static int reopen_parent(struct removal *rm)
     if (parent->dir) {
         return 0;
     }
-    fd = openat(dirfd(rm->levels[rm->n - 1].dir), "..", O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
+    fd = openat(dirfd(rm->levels[rm->n - 1].dir), "..",
+                O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
         return -errno;
     }
@@ -166,7 +168,8 @@ static int remove_run(struct removal *rm, int base_fd)
 }
 
 /* Where we were when it failed, for the message; cut in the middle levels when it is deep. */
-static int remove_error(const struct file_worker *w, const struct removal *rm, int code, struct err *e)
+static int remove_error(const struct file_worker *w, const struct removal *rm, int code,
+                        struct err *e)
 {
     cleanup_buf struct buf path = BUF_INIT(FILE_PATH_MAX);
     int r = buf_add_str(&path, w->path);
@@ -181,7 +184,9 @@ static int remove_error(const struct file_worker *w, const struct removal *rm, i
         return err_set(e, -EBUSY, NULL, "the directory was filled while it was removed");
     }
     file_error(e, code, buf_str(&path));
-    return rm->n > 0 ? err_wrap(e, e ? e->code : code, "in this directory something cannot be removed") : code;
+    return rm->n > 0
+               ? err_wrap(e, e ? e->code : code, "in this directory something cannot be removed")
+               : code;
 }
 
 static int reply_removed(struct file_worker *w, struct err *e)
@@ -195,7 +200,8 @@ static int reply_removed(struct file_worker *w, struct err *e)
     if (r == 0) {
         r = buf_add_str(&json, "}");
     }
-    return r < 0 ? err_wrap(e, r, "answering") : file_worker_reply_json(w, &json, /* created */ false, e);
+    return r < 0 ? err_wrap(e, r, "answering")
+                 : file_worker_reply_json(w, &json, /* created */ false, e);
 }
 
 int file_op_remove(struct file_worker *w, struct err *e)

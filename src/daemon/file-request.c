@@ -49,8 +49,8 @@ static int take_path(const char *value, const char *field, char **ret, struct er
         return err_field(e, -EINVAL, "missing_field", field, "'%s' is missing: give a path", field);
     }
     if (strlen(value) > FILE_PATH_MAX) {
-        return err_field(e, -ENAMETOOLONG, "name_too_long", field, "'%s' is longer than %u bytes", field,
-                         FILE_PATH_MAX);
+        return err_field(e, -ENAMETOOLONG, "name_too_long", field, "'%s' is longer than %u bytes",
+                         field, FILE_PATH_MAX);
     }
     *ret = xstrdup(value);
     return 0;
@@ -81,7 +81,8 @@ struct query {
     const void *arg;
 };
 
-static int query_count(const struct query *q, const char *name, unsigned max, unsigned *ret, struct err *e)
+static int query_count(const struct query *q, const char *name, unsigned max, unsigned *ret,
+                       struct err *e)
 {
     const char *text = q->get(q->arg, name);
     uint64_t value;
@@ -90,7 +91,8 @@ static int query_count(const struct query *q, const char *name, unsigned max, un
         return 0;
     }
     if (str_to_u64(text, max, &value) < 0 || value == 0) {
-        return err_field(e, -EINVAL, "out_of_range", name, "'%s' must be a number from 1 to %u", name, max);
+        return err_field(e, -EINVAL, "out_of_range", name, "'%s' must be a number from 1 to %u",
+                         name, max);
     }
     *ret = (unsigned)value;
     return 0;
@@ -118,7 +120,8 @@ static int query_write(const struct query *q, struct file_request *req, struct e
     const char *mode = q->get(q->arg, "mode");
 
     if (mode && (file_mode_parse(mode, &req->mode) < 0 || req->mode > 0777)) {
-        return bad_mode(e, "octal permission bits up to 0777; an upload cannot be setuid, setgid or sticky");
+        return bad_mode(
+            e, "octal permission bits up to 0777; an upload cannot be setuid, setgid or sticky");
     }
     return 0;
 }
@@ -152,8 +155,8 @@ static int query_op(const struct query *q, struct file_request *req, struct err 
     }
 }
 
-int file_request_from_query(enum file_op op, file_query_fn *get, const void *arg, struct file_request *ret,
-                            struct err *e)
+int file_request_from_query(enum file_op op, file_query_fn *get, const void *arg,
+                            struct file_request *ret, struct err *e)
 {
     const struct query q = {.get = get, .arg = arg};
     cleanup_file_request struct file_request req = {
@@ -177,12 +180,14 @@ int file_request_from_query(enum file_op op, file_query_fn *get, const void *arg
 /* ---- JSON bodies ---- */
 
 static const struct json_field mkdir_fields[] = {
-    {"path", JSON_FIELD_STRING, 0},    {"path_base64", JSON_FIELD_STRING, 0}, {"user", JSON_FIELD_STRING, 0},
-    {"mode", JSON_FIELD_STRING, 0},    {"recursive", JSON_FIELD_BOOL, 0},
+    {"path", JSON_FIELD_STRING, 0},    {"path_base64", JSON_FIELD_STRING, 0},
+    {"user", JSON_FIELD_STRING, 0},    {"mode", JSON_FIELD_STRING, 0},
+    {"recursive", JSON_FIELD_BOOL, 0},
 };
 static const struct json_field move_fields[] = {
-    {"path", JSON_FIELD_STRING, 0}, {"path_base64", JSON_FIELD_STRING, 0}, {"user", JSON_FIELD_STRING, 0},
-    {"to", JSON_FIELD_STRING, 0},   {"to_base64", JSON_FIELD_STRING, 0},   {"overwrite", JSON_FIELD_BOOL, 0},
+    {"path", JSON_FIELD_STRING, 0},      {"path_base64", JSON_FIELD_STRING, 0},
+    {"user", JSON_FIELD_STRING, 0},      {"to", JSON_FIELD_STRING, 0},
+    {"to_base64", JSON_FIELD_STRING, 0}, {"overwrite", JSON_FIELD_BOOL, 0},
 };
 static const struct json_field remove_fields[] = {
     {"path", JSON_FIELD_STRING, 0},
@@ -197,15 +202,20 @@ static const struct json_field chmod_fields[] = {
     {"mode", JSON_FIELD_STRING, JSON_REQUIRED},
 };
 static const struct json_field chown_fields[] = {
-    {"path", JSON_FIELD_STRING, 0},  {"path_base64", JSON_FIELD_STRING, 0}, {"user", JSON_FIELD_STRING, 0},
-    {"owner", JSON_FIELD_STRING, 0}, {"group", JSON_FIELD_STRING, 0},
+    {"path", JSON_FIELD_STRING, 0},  {"path_base64", JSON_FIELD_STRING, 0},
+    {"user", JSON_FIELD_STRING, 0},  {"owner", JSON_FIELD_STRING, 0},
+    {"group", JSON_FIELD_STRING, 0},
 };
 static const struct json_field symlink_fields[] = {
-    {"path", JSON_FIELD_STRING, 0},   {"path_base64", JSON_FIELD_STRING, 0},   {"user", JSON_FIELD_STRING, 0},
-    {"target", JSON_FIELD_STRING, 0}, {"target_base64", JSON_FIELD_STRING, 0},
+    {"path", JSON_FIELD_STRING, 0},          {"path_base64", JSON_FIELD_STRING, 0},
+    {"user", JSON_FIELD_STRING, 0},          {"target", JSON_FIELD_STRING, 0},
+    {"target_base64", JSON_FIELD_STRING, 0},
 };
 
-#define FIELDS(f) {f, ARRAY_SIZE(f)}
+#define FIELDS(f) \
+    { \
+        f, ARRAY_SIZE(f) \
+    }
 static const struct {
     const struct json_field *fields;
     size_t n;
@@ -226,7 +236,8 @@ static int json_path(json_t *body, const char *field, char **ret, struct err *e)
     snprintf(twin, sizeof(twin), "%s_base64", field);
     coded = json_get_string(body, twin, NULL);
     if (plain && coded) {
-        return err_field(e, -EINVAL, "invalid_field", twin, "give '%s' or '%s', not both", field, twin);
+        return err_field(e, -EINVAL, "invalid_field", twin, "give '%s' or '%s', not both", field,
+                         twin);
     }
     if (!coded) {
         if (plain && strlen(plain) != json_string_length(json_object_get(body, field))) {
@@ -237,7 +248,8 @@ static int json_path(json_t *body, const char *field, char **ret, struct err *e)
     if (base64_decode(coded, strlen(coded), &decoded) < 0 ||
         strlen(buf_str(&decoded)) != decoded.len) {
         return err_field(e, -EINVAL, "invalid_field", twin,
-                         "'%s' must be base64 of at most %u bytes without NUL", twin, FILE_PATH_MAX);
+                         "'%s' must be base64 of at most %u bytes without NUL", twin,
+                         FILE_PATH_MAX);
     }
     return take_path(buf_str(&decoded), field, ret, e);
 }
@@ -364,7 +376,8 @@ void file_range_parse(const char *header, struct file_range *ret)
     }
 }
 
-int file_range_apply(const struct file_range *range, uint64_t size, uint64_t *ret_start, uint64_t *ret_len)
+int file_range_apply(const struct file_range *range, uint64_t size, uint64_t *ret_start,
+                     uint64_t *ret_len)
 {
     uint64_t start = 0;
     uint64_t end = size; /* one past the last byte */
@@ -448,7 +461,8 @@ int file_cursor_parse(const char *token, char **ret)
         text[i] = c == '-' ? '+' : c == '_' ? '/' : c == '.' ? '=' : c;
     }
     if (base64_decode(text, len, &raw) < 0 || raw.len < 2 || raw.len > FILE_PATH_MAX + 1 ||
-        strlen(raw.data) != raw.len || raw.data[0] != CURSOR_VERSION || !relative_ok(raw.data + 1)) {
+        strlen(raw.data) != raw.len || raw.data[0] != CURSOR_VERSION ||
+        !relative_ok(raw.data + 1)) {
         return -EINVAL;
     }
     *ret = xstrdup(raw.data + 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One file operation as the client asked for it, from the query (reading, writing, listing, watching) or
- * from a JSON body (everything else). Built in the daemon, carried out in a worker (file-worker.h),
- * which has it in memory because it is forked.
+ * One file operation as the client asked for it, from the query (reading, writing, listing,
+ * watching) or from a JSON body (everything else). Built in the daemon, carried out in a worker
+ * (file-worker.h), which has it in memory because it is forked.
  *
  * Names are bytes: anything but NUL, "path" percent-encoded in a query; in JSON "path" when it is
  * UTF-8 or "path_base64" (likewise "to" and "target"). A relative path starts at the user's home.
@@ -15,7 +15,10 @@
 #include <jansson.h>
 #include <sys/types.h>
 
-/* Longest path from outside: what Linux takes in one call. Longer trees can still be listed and removed. */
+/*
+ * Longest path from outside: what Linux takes in one call. Longer trees can still be listed and
+ * removed.
+ */
 #define FILE_PATH_MAX 4095u
 #define FILE_LIST_LIMIT_DEFAULT 1000u
 #define FILE_LIST_LIMIT_MAX 10000u
@@ -39,7 +42,12 @@ enum file_op {
 };
 
 /* What part of a file: none, from first on, first to last, or the last `last` bytes. */
-enum file_range_kind { FILE_RANGE_ALL, FILE_RANGE_FROM, FILE_RANGE_BETWEEN, FILE_RANGE_TAIL };
+enum file_range_kind {
+    FILE_RANGE_ALL,
+    FILE_RANGE_FROM,
+    FILE_RANGE_BETWEEN,
+    FILE_RANGE_TAIL
+};
 
 struct file_range {
     enum file_range_kind kind;
@@ -67,21 +75,34 @@ struct file_request {
 /* Reads a query value by name; NULL when absent. So that the parsing is pure and can be fuzzed. */
 typedef const char *file_query_fn(const void *arg, const char *name);
 
-/* op is READ, WRITE, STAT, LIST or WATCH. -EINVAL naming the field; *ret is the caller's to release. */
+/*
+ * op is READ, WRITE, STAT, LIST or WATCH. -EINVAL naming the field; *ret is the caller's to
+ * release.
+ */
 MUST_CHECK int file_request_from_query(enum file_op op, file_query_fn *query, const void *arg,
                                        struct file_request *ret, struct err *e);
 /* op is one of the others. Unknown members are refused. */
-MUST_CHECK int file_request_from_json(enum file_op op, json_t *body, struct file_request *ret, struct err *e);
+MUST_CHECK int file_request_from_json(enum file_op op, json_t *body, struct file_request *ret,
+                                      struct err *e);
 void file_request_done(struct file_request *req);
 #define cleanup_file_request CLEANUP(file_request_done)
 
-/* A Range header. What cannot be understood, and more than one range, mean the whole file (RFC 9110 14.2). */
+/*
+ * A Range header. What cannot be understood, and more than one range, mean the whole file (RFC 9110
+ * 14.2).
+ */
 void file_range_parse(const char *header, struct file_range *ret);
-/* Bytes [*ret_start, *ret_start + *ret_len) of a file of this size; -ERANGE when there is none of it. */
+/*
+ * Bytes [*ret_start, *ret_start + *ret_len) of a file of this size; -ERANGE when there is none of
+ * it.
+ */
 MUST_CHECK int file_range_apply(const struct file_range *range, uint64_t size, uint64_t *ret_start,
                                 uint64_t *ret_len);
 
-/* An opaque token for the relative path of a list entry, and back. -EINVAL for what we did not make. */
+/*
+ * An opaque token for the relative path of a list entry, and back. -EINVAL for what we did not
+ * make.
+ */
 char *file_cursor_print(const char *relative);
 MUST_CHECK int file_cursor_parse(const char *token, char **ret);
 

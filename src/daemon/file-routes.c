@@ -14,8 +14,8 @@ struct exchange {
     struct request *req;  /* borrowed: until on_close */
     struct file_job *job; /* borrowed; NULL once it has ended */
     enum file_op op;
-    struct buf pending;   /* of a JSON body: what the channel had no room for */
-    bool started;         /* upload: the worker takes bytes */
+    struct buf pending; /* of a JSON body: what the channel had no room for */
+    bool started;       /* upload: the worker takes bytes */
     bool committed;
 };
 
@@ -80,7 +80,8 @@ static void on_body(void *arg, const void *data, size_t len)
 
     if (n < len) { /* on_writable follows; until then nothing more comes */
         file_job_pause(x->job, true);
-        IGNORE_RESULT(buf_add(&x->pending, (const char *)data + n, len - n)); /* a packet always fits */
+        IGNORE_RESULT(
+            buf_add(&x->pending, (const char *)data + n, len - n)); /* a packet always fits */
     }
 }
 
@@ -203,7 +204,8 @@ static const struct file_job_events events = {
 
 static void start(struct request *req, struct file_request *what)
 {
-    static const struct request_callbacks plain = {.on_writable = on_writable, .on_close = on_close};
+    static const struct request_callbacks plain = {.on_writable = on_writable,
+                                                   .on_close = on_close};
     static const struct request_callbacks upload = {
         .on_readable = on_readable, .on_writable = on_writable, .on_close = on_close};
     struct exchange *x = xnew(struct exchange);
@@ -214,7 +216,8 @@ static void start(struct request *req, struct file_request *what)
     x->op = what->op;
     x->pending = BUF_INIT(FILE_BODY_CHUNK);
     request_set_state(req, x, x->op == FILE_OP_WRITE ? &upload : &plain);
-    r = file_job_start_take(module_state(request_daemon(req), &file_module), what, &events, x, &x->job, &e);
+    r = file_job_start_take(module_state(request_daemon(req), &file_module), what, &events, x,
+                            &x->job, &e);
     if (r < 0) {
         reply_error(req, &e);
     }
@@ -302,8 +305,8 @@ static void file_metrics(struct daemon *d, void *state, json_t *obj)
     (void)d;
     file_pool_stats(state, &s);
     json_object_set_new(obj, "files",
-                        json_pack("{s:i, s:i, s:i, s:I, s:I}", "running", (int)s.n_running, "queued",
-                                  (int)s.n_queued, "stuck", (int)s.n_stuck, "started",
+                        json_pack("{s:i, s:i, s:i, s:I, s:I}", "running", (int)s.n_running,
+                                  "queued", (int)s.n_queued, "stuck", (int)s.n_stuck, "started",
                                   (json_int_t)s.n_started, "timed_out", (json_int_t)s.n_timed_out));
 }
 

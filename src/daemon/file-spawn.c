@@ -12,7 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the pipe holds: enough that a transfer is not bound by how often two processes take turns. */
+/*
+ * What the pipe holds: enough that a transfer is not bound by how often two processes take turns.
+ */
 #define PIPE_SIZE (1 << 20)
 
 struct child {
@@ -68,7 +70,8 @@ static void give_up_protection(int fds_dir)
     int fd = openat(fds_dir, "../oom_score_adj", O_WRONLY | O_CLOEXEC);
 
     if (fd >= 0) {
-        IGNORE_RESULT(fs_write_all(fd, "0", 1)); /* without it the worker is only safer than it should be */
+        IGNORE_RESULT(
+            fs_write_all(fd, "0", 1)); /* without it the worker is only safer than it should be */
         close(fd);
     }
 }
@@ -77,7 +80,8 @@ static NORETURN void child_main(const struct child *c)
 {
     int fds_dir = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
     int keep[3] = {c->control_fd, c->data_fd, fds_dir};
-    struct file_worker w = {.req = c->req, .user = c->user, .control = c->control_fd, .data = c->data_fd};
+    struct file_worker w = {
+        .req = c->req, .user = c->user, .control = c->control_fd, .data = c->data_fd};
     struct err e = {0};
     int r;
 
@@ -96,7 +100,8 @@ static NORETURN void child_main(const struct child *c)
     close_others(keep);
     if (r < 0) {
         err_wrap(&e, r, "entering the sandbox");
-        IGNORE_RESULT(file_send_error(c->control_fd, &e)); /* then the daemon sees the end of the socket */
+        IGNORE_RESULT(
+            file_send_error(c->control_fd, &e)); /* then the daemon sees the end of the socket */
         _exit(1);
     }
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);

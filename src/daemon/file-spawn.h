@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forks the worker for one file operation. The child keeps nothing of the daemon's: it enters the sandbox,
- * becomes the user, closes every descriptor but its own, and runs file_worker_run.
+ * Forks the worker for one file operation. The child keeps nothing of the daemon's: it enters the
+ * sandbox, becomes the user, closes every descriptor but its own, and runs file_worker_run.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 struct file_spawned {
     pid_t pid;
     int control_fd; /* the receiver's to own: SOCK_SEQPACKET, non-blocking */
-    int data_fd;    /* the receiver's to own: READ: to read, WRITE: to write, non-blocking; else FD_NONE */
+    int data_fd;    /* likewise, non-blocking: READ: to read, WRITE: to write; else FD_NONE */
 };
 
 /* -errno of fork, pipe or socketpair. Failures in the child are told over control_fd. */

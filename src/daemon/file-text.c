@@ -6,11 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Length of the valid UTF-8 sequence at s, 0 when there is none. No overlong forms, no surrogates. */
+/*
+ * Length of the valid UTF-8 sequence at s, 0 when there is none. No overlong forms, no surrogates.
+ */
 static size_t utf8_sequence(const unsigned char *s, size_t len)
 {
     unsigned char lead = s[0];
-    size_t need = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+    size_t need = lead < 0x80   ? 1
+                  : lead < 0xc2 ? 0
+                  : lead < 0xe0 ? 2
+                  : lead < 0xf0 ? 3
+                  : lead < 0xf5 ? 4
+                                : 0;
 
     if (need == 0 || need > len) {
         return 0;

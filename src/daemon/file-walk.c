@@ -47,10 +47,12 @@ int file_error(struct err *e, int code, const char *path)
     file_text_show(shown, sizeof(shown), path);
     for (size_t i = 0; i < ARRAY_SIZE(sentences); i++) {
         if (sentences[i].from == -code) {
-            return err_set(e, -sentences[i].code, sentences[i].reason, "'%s' %s", shown, sentences[i].text);
+            return err_set(e, -sentences[i].code, sentences[i].reason, "'%s' %s", shown,
+                           sentences[i].text);
         }
     }
-    return err_set(e, code, NULL, "'%s': %s", shown, strerrordesc_np(-code) ? strerrordesc_np(-code) : "error");
+    return err_set(e, code, NULL, "'%s': %s", shown,
+                   strerrordesc_np(-code) ? strerrordesc_np(-code) : "error");
 }
 
 void file_spot_done(struct file_spot *spot)
@@ -73,7 +75,10 @@ void file_spot_undo(struct file_spot *spot)
 
         fd_close(fd);
         fd = up;
-        /* Only an empty folder of that name goes, and only if it may: whatever else is not ours to undo. */
+        /*
+         * Only an empty folder of that name goes, and only if it may: whatever else is not ours to
+         * undo.
+         */
         if (up < 0 || unlinkat(up, spot->made[spot->n_made - 1], AT_REMOVEDIR) < 0) {
             break;
         }
@@ -83,8 +88,8 @@ void file_spot_undo(struct file_spot *spot)
 
 struct walk {
     struct file_spot spot;
-    char *rest;   /* owned: what is still to be walked */
-    size_t at;    /* of rest */
+    char *rest;       /* owned: what is still to be walked */
+    size_t at;        /* of rest */
     const char *path; /* borrowed: for errors */
     unsigned flags;
     int n_links;
@@ -103,7 +108,10 @@ static void walk_done(struct walk *w)
     free(w->rest);
 }
 
-/* The next component into name; returns its length, 0 at the end. *ret_last: nothing but slashes follows. */
+/*
+ * The next component into name; returns its length, 0 at the end. *ret_last: nothing but slashes
+ * follows.
+ */
 static size_t walk_next(struct walk *w, char name[static 256], bool *ret_last, int *ret_error)
 {
     size_t len;
@@ -151,9 +159,10 @@ static int walk_link(struct walk *w, int link_fd, const struct stat *st, struct 
 
     if (st->st_uid != 0 && st->st_uid != geteuid()) {
         file_text_show(shown, sizeof(shown), w->path);
-        return err_set(e, -EACCES, "untrusted_link",
-                       "'%s' leads through a symbolic link of uid %u, which is not followed for uid %u", shown,
-                       st->st_uid, geteuid());
+        return err_set(
+            e, -EACCES, "untrusted_link",
+            "'%s' leads through a symbolic link of uid %u, which is not followed for uid %u", shown,
+            st->st_uid, geteuid());
     }
     if (++w->n_links > FILE_WALK_LINKS_MAX) {
         return file_error(e, -ELOOP, w->path);

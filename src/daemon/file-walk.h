@@ -3,15 +3,16 @@
  * From a path to the folder that holds its last component, for operations that change something.
  * Runs in a worker: inside the sandbox's root, with the rights of the user the client named.
  *
- * The kernel alone would follow every symbolic link. That is harmless for reading, but a client that
- * writes as root into a folder where a lesser user may plant links would change whatever file that
- * user chose. So the walk goes one component at a time, each opened without following, and obeys one rule:
+ * The kernel alone would follow every symbolic link. That is harmless for reading, but a client
+ * that writes as root into a folder where a lesser user may plant links would change whatever file
+ * that user chose. So the walk goes one component at a time, each opened without following, and
+ * obeys one rule:
  *
  *     a symbolic link is followed only when root or the acting user owns it,
  *     else -EACCES "untrusted_link".
  *
- * What comes out is a descriptor and a name, so nothing that is renamed or swapped afterwards can move the
- * operation elsewhere. ".." goes to the real parent; the root is its own parent.
+ * What comes out is a descriptor and a name, so nothing that is renamed or swapped afterwards can
+ * move the operation elsewhere. ".." goes to the real parent; the root is its own parent.
  */
 #pragma once
 
@@ -28,7 +29,7 @@ struct file_spot {
     int dir_fd; /* owned: O_PATH, the folder */
     char *name; /* owned: one component; "." when the path is the root itself */
     /* Folders made on the way, innermost last, for file_spot_undo. */
-    char **made;   /* owned */
+    char **made; /* owned */
     size_t n_made;
 };
 

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 static int (*const operations[FILE_OP_COUNT_])(struct file_worker *w, struct err *e) = {
-    [FILE_OP_READ] = file_op_read,     [FILE_OP_WRITE] = file_op_write, [FILE_OP_STAT] = file_op_stat,
-    [FILE_OP_LIST] = file_op_list,     [FILE_OP_WATCH] = file_op_watch, [FILE_OP_MKDIR] = file_op_mkdir,
-    [FILE_OP_MOVE] = file_op_move,     [FILE_OP_REMOVE] = file_op_remove, [FILE_OP_CHMOD] = file_op_chmod,
-    [FILE_OP_CHOWN] = file_op_chown,   [FILE_OP_SYMLINK] = file_op_symlink,
+    [FILE_OP_READ] = file_op_read,       [FILE_OP_WRITE] = file_op_write,
+    [FILE_OP_STAT] = file_op_stat,       [FILE_OP_LIST] = file_op_list,
+    [FILE_OP_WATCH] = file_op_watch,     [FILE_OP_MKDIR] = file_op_mkdir,
+    [FILE_OP_MOVE] = file_op_move,       [FILE_OP_REMOVE] = file_op_remove,
+    [FILE_OP_CHMOD] = file_op_chmod,     [FILE_OP_CHOWN] = file_op_chown,
+    [FILE_OP_SYMLINK] = file_op_symlink,
 };
 
 void file_worker_run(struct file_worker *w)
@@ -71,7 +73,8 @@ int file_worker_reopen(const struct file_worker *w, int fd, int flags)
     return r < 0 ? -errno : r;
 }
 
-int file_worker_reply_json(struct file_worker *w, const struct buf *json, bool created, struct err *e)
+int file_worker_reply_json(struct file_worker *w, const struct buf *json, bool created,
+                           struct err *e)
 {
     struct file_head head = {.flags = FILE_HEAD_LENGTH | (created ? FILE_HEAD_CREATED : 0)};
     int r;
@@ -84,7 +87,8 @@ int file_worker_reply_json(struct file_worker *w, const struct buf *json, bool c
     return r < 0 ? err_wrap(e, r, "answering") : 0;
 }
 
-int file_worker_reply_entry(struct file_worker *w, const struct file_place *place, bool created, struct err *e)
+int file_worker_reply_entry(struct file_worker *w, const struct file_place *place, bool created,
+                            struct err *e)
 {
     cleanup_buf struct buf b = BUF_INIT(FILE_JSON_MAX);
     struct stat st;

@@ -2,17 +2,20 @@
 /*
  * Writing a whole file so that at every moment either the old or the new content is there.
  *
- * The content goes into a file without a name in the target's folder (O_TMPFILE; a hidden name where the
- * file system has no such thing), is flushed, and takes the target's place by rename. Only the daemon's word
- * COMMIT, after the last byte, makes it happen: when the client goes away in the middle, the daemon
- * closes the pipe and the socket, and nothing remains, the folders made on the way included.
+ * The content goes into a file without a name in the target's folder (O_TMPFILE; a hidden name
+ * where the file system has no such thing), is flushed, and takes the target's place by rename.
+ * Only the daemon's word COMMIT, after the last byte, makes it happen: when the client goes away in
+ * the middle, the daemon closes the pipe and the socket, and nothing remains, the folders made on
+ * the way included.
  *
  *     new file        mode as asked, else 0644; owner is the user
- *     existing file   its permission bits stay unless a mode is asked for; owner and group stay as far as the
- *                     user may give them away (root: always); needs write permission on the old file
- *                     (-EACCES) and that it is not being executed (-ETXTBSY); other hard links keep the
- *                     old content; setuid, setgid, ACLs and extended attributes are not carried over
- *     symbolic link   its target is replaced, the link stays; see file-walk.h for whose links are followed
+ *     existing file   its permission bits stay unless a mode is asked for; owner and group stay as
+ *                     far as the user may give them away (root: always); needs write permission on
+ *                     the old file (-EACCES) and that it is not being executed (-ETXTBSY); other
+ *                     hard links keep the old content; setuid, setgid, ACLs and extended attributes
+ *                     are not carried over
+ *     symbolic link   its target is replaced, the link stays; see file-walk.h for whose links are
+ *                     followed
  *     anything else   refused
  */
 #include "daemon/file-worker.h"
@@ -54,10 +57,13 @@ static void new_temp_name(struct upload *u)
     snprintf(u->temp, sizeof(u->temp), ".space-%s.tmp", hex);
 }
 
-/* May this user write what is there now? Opening it for writing asks the kernel everything at once. */
+/*
+ * May this user write what is there now? Opening it for writing asks the kernel everything at once.
+ */
 static int check_old(struct file_worker *w, struct upload *u, struct err *e)
 {
-    cleanup_close int path_fd = openat(u->spot.dir_fd, u->spot.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    cleanup_close int path_fd =
+        openat(u->spot.dir_fd, u->spot.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     cleanup_close int fd = FD_NONE;
     char shown[FILE_TEXT_SHOW_MAX];
 
@@ -72,7 +78,8 @@ static int check_old(struct file_worker *w, struct upload *u, struct err *e)
         return file_error(e, -EISDIR, w->path);
     }
     if (!S_ISREG(u->old.st_mode)) {
-        return err_set(e, -EINVAL, "not_a_regular_file", "'%s' is not a regular file: it is not overwritten",
+        return err_set(e, -EINVAL, "not_a_regular_file",
+                       "'%s' is not a regular file: it is not overwritten",
                        file_text_show(shown, sizeof(shown), w->path));
     }
     fd = file_worker_reopen(w, path_fd, O_WRONLY | O_NONBLOCK);
@@ -87,7 +94,8 @@ static int open_temp(struct file_worker *w, struct upload *u, struct err *e)
     if (u->fd < 0 && (w->fds_dir < 0 || errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT ||
                       errno == EINVAL)) {
         new_temp_name(u);
-        u->fd = openat(u->spot.dir_fd, u->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        u->fd = openat(u->spot.dir_fd, u->temp,
+                       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (u->fd < 0) {
             u->temp[0] = '\0';
         }
@@ -99,7 +107,8 @@ static int open_temp(struct file_worker *w, struct upload *u, struct err *e)
 static ssize_t take_chunk(int pipe_fd, int fd)
 {
     static char data[FILE_CHUNK];
-    ssize_t n = splice(pipe_fd, /* off_in */ NULL, fd, /* off_out */ NULL, FILE_CHUNK, SPLICE_F_MOVE);
+    ssize_t n =
+        splice(pipe_fd, /* off_in */ NULL, fd, /* off_out */ NULL, FILE_CHUNK, SPLICE_F_MOVE);
     int r;
 
     if (n >= 0 || (errno != EINVAL && errno != ENOSYS)) {
@@ -151,7 +160,10 @@ static int settle(const struct file_worker *w, const struct upload *u)
     return fchmod(u->fd, mode) < 0 || fsync(u->fd) < 0 ? -errno : 0;
 }
 
-/* Names the file, under the target's own name if that is free and otherwise by way of a temporary one. */
+/*
+ * Names the file, under the target's own name if that is free and otherwise by way of a temporary
+ * one.
+ */
 static int put_in_place(const struct file_worker *w, struct upload *u)
 {
     char number[16];

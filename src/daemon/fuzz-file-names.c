@@ -33,7 +33,8 @@ static void name(const char *text)
     const char *coded;
     char shown[64];
 
-    ASSERT(buf_add_str(&b, "{") == 0 && file_text_member(&b, "k", text) == 0 && buf_add_str(&b, "}") == 0);
+    ASSERT(buf_add_str(&b, "{") == 0 && file_text_member(&b, "k", text) == 0 &&
+           buf_add_str(&b, "}") == 0);
     ASSERT(json_parse_object(b.data, b.len, &object, NULL) == 0);
     coded = json_get_string(object, "k_base64", NULL);
     ASSERT(!coded == file_text_is_utf8(text, strlen(text)));
@@ -53,7 +54,8 @@ static void passwd(const char *text)
 
     for (uint32_t i = 0; i < 3; i++) {
         if (file_names_find_name(text, i, user, sizeof(user)) == 0) {
-            ASSERT(user[0] && !strpbrk(user, ":\n\"\\ ") && file_names_find_id(text, user, &id) == 0);
+            ASSERT(user[0] && !strpbrk(user, ":\n\"\\ ") &&
+                   file_names_find_id(text, user, &id) == 0);
         }
     }
 }

@@ -7,7 +7,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What the answer's head is made of must not be able to end a header line or a JSON string badly. */
+/*
+ * What the answer's head is made of must not be able to end a header line or a JSON string badly.
+ */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct file_msg m;

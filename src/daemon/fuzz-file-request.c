@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queries and bodies of file requests. The first byte chooses the operation; the rest is the body, or the
- * query's values by name: "name=value" ended by NUL.
+ * Queries and bodies of file requests. The first byte chooses the operation; the rest is the body,
+ * or the query's values by name: "name=value" ended by NUL.
  */
 #include "base/json.h"
 #include "daemon/file-request.h"
@@ -36,8 +36,8 @@ static void check(const struct file_request *req)
     ASSERT(req->path && req->path[0] && strlen(req->path) <= FILE_PATH_MAX);
     ASSERT(req->mode >= -1 && req->mode <= 07777);
     ASSERT(req->op != FILE_OP_WRITE || req->mode <= 0777);
-    ASSERT(req->op != FILE_OP_LIST || (req->depth >= 1 && req->depth <= FILE_LIST_DEPTH_MAX && req->limit >= 1 &&
-                                       req->limit <= FILE_LIST_LIMIT_MAX));
+    ASSERT(req->op != FILE_OP_LIST || (req->depth >= 1 && req->depth <= FILE_LIST_DEPTH_MAX &&
+                                       req->limit >= 1 && req->limit <= FILE_LIST_LIMIT_MAX));
     ASSERT(req->op != FILE_OP_MOVE || (req->to && req->to[0]));
     ASSERT(req->op != FILE_OP_SYMLINK || (req->target && req->target[0]));
     ASSERT(req->op != FILE_OP_CHMOD || req->mode >= 0);

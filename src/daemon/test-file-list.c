@@ -58,7 +58,9 @@ static void make_many(const char *dir, size_t n)
 
 static void hundred_thousand_entries_each_once(void)
 {
-    enum { N = 100000 };
+    enum {
+        N = 100000
+    };
     NEED_HARNESS;
     cleanup_free char *seen = xcalloc(1, N);
     cleanup_free char *cursor = NULL;
@@ -82,7 +84,8 @@ static void hundred_thousand_entries_each_once(void)
         free(cursor);
         cursor = p.next ? xstrdup(p.next) : NULL;
     } while (cursor);
-    printf("# %zu pages in %llu ms\n", pages, (unsigned long long)((clock_now_ns() - start) / NS_PER_MS));
+    printf("# %zu pages in %llu ms\n", pages,
+           (unsigned long long)((clock_now_ns() - start) / NS_PER_MS));
     CHECK_INT(total, N);
     CHECK_INT(pages, N / 5000);
 }
@@ -120,8 +123,9 @@ static void cursor_survives_removal_and_addition(void)
 static void pages_of_a_tree_add_up(void)
 {
     NEED_HARNESS;
-    static const char *const dirs[] = {"/tmp/tree", "/tmp/tree/a", "/tmp/tree/a/a", "/tmp/tree/a/b",
-                                       "/tmp/tree/b", "/tmp/tree/b/c", "/tmp/tree/b/c/d"};
+    static const char *const dirs[] = {"/tmp/tree",      "/tmp/tree/a", "/tmp/tree/a/a",
+                                       "/tmp/tree/a/b",  "/tmp/tree/b", "/tmp/tree/b/c",
+                                       "/tmp/tree/b/c/d"};
     PAGE whole = {0};
 
     for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
@@ -166,8 +170,10 @@ static void depth_limits_and_unreadable_folders(void)
     REQUIRE(get_page(&p, "path=/tmp/closed&depth=5&user=user", /* cursor */ NULL));
     CHECK_INT(json_array_size(p.entries), 2);
     CHECK_INT(json_array_size(p.errors), 1);
-    CHECK_STR(json_string_value(json_object_get(json_array_get(p.errors, 0), "path")), "/tmp/closed/locked");
-    CHECK_STR(json_string_value(json_object_get(json_array_get(p.errors, 0), "code")), "permission_denied");
+    CHECK_STR(json_string_value(json_object_get(json_array_get(p.errors, 0), "path")),
+              "/tmp/closed/locked");
+    CHECK_STR(json_string_value(json_object_get(json_array_get(p.errors, 0), "code")),
+              "permission_denied");
     REQUIRE(get_page(&p, "path=/tmp/closed&depth=5&user=root", /* cursor */ NULL));
     CHECK_INT(json_array_size(p.entries), 3);
     CHECK_INT(json_array_size(p.errors), 0);
@@ -203,11 +209,16 @@ static void odd_and_wrong_requests(void)
         int code;
         const char *field;
     } cases[] = {
-        {"path=/tmp&limit=0", -EINVAL, "limit"},         {"path=/tmp&limit=10001", -EINVAL, "limit"},
-        {"path=/tmp&depth=0", -EINVAL, "depth"},         {"path=/tmp&depth=x", -EINVAL, "depth"},
-        {"path=/tmp&cursor=!!!!", -EINVAL, "cursor"},    {"path=/tmp&cursor=MS4u", -EINVAL, "cursor"},
-        {"path=/tmp&cursor=MS9ldGM.", -EINVAL, "cursor"}, {"path=/etc/passwd", -ENOTDIR, ""},
-        {"path=/tmp/none", -ENOENT, ""},                 {"depth=1", -EINVAL, "path"},
+        {"path=/tmp&limit=0", -EINVAL, "limit"},
+        {"path=/tmp&limit=10001", -EINVAL, "limit"},
+        {"path=/tmp&depth=0", -EINVAL, "depth"},
+        {"path=/tmp&depth=x", -EINVAL, "depth"},
+        {"path=/tmp&cursor=!!!!", -EINVAL, "cursor"},
+        {"path=/tmp&cursor=MS4u", -EINVAL, "cursor"},
+        {"path=/tmp&cursor=MS9ldGM.", -EINVAL, "cursor"},
+        {"path=/etc/passwd", -ENOTDIR, ""},
+        {"path=/tmp/none", -ENOENT, ""},
+        {"depth=1", -EINVAL, "path"},
     };
     NEED_HARNESS;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

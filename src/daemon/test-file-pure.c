@@ -19,9 +19,11 @@ static void names_in_json(void)
         {"a\"b\\c\n\t\x01\x7f", "\"k\":\"a\\\"b\\\\c\\n\\u0009\\u0001\\u007f\""},
         {"caf\xc3\xa9 \xf0\x9f\x98\x80", "\"k\":\"caf\xc3\xa9 \xf0\x9f\x98\x80\""},
         {"\x80", "\"k\":\"\xef\xbf\xbd\",\"k_base64\":\"gA==\""},
-        {"\xc0\xaf", "\"k\":\"\xef\xbf\xbd\xef\xbf\xbd\",\"k_base64\":\"wK8=\""},            /* overlong */
-        {"\xed\xa0\x80", "\"k\":\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\",\"k_base64\":\"7aCA\""}, /* surrogate */
-        {"\xf4\x90\x80\x80x", "\"k\":\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdx\",\"k_base64\":\"9JCAgHg=\""},
+        {"\xc0\xaf", "\"k\":\"\xef\xbf\xbd\xef\xbf\xbd\",\"k_base64\":\"wK8=\""}, /* overlong */
+        {"\xed\xa0\x80",
+         "\"k\":\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\",\"k_base64\":\"7aCA\""}, /* surrogate */
+        {"\xf4\x90\x80\x80x",
+         "\"k\":\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdx\",\"k_base64\":\"9JCAgHg=\""},
         {"cut\xe2\x82", "\"k\":\"cut\xef\xbf\xbd\xef\xbf\xbd\",\"k_base64\":\"Y3V04oI=\""},
     };
 
@@ -38,7 +40,8 @@ static void names_in_messages(void)
     char out[24];
 
     CHECK_STR(file_text_show(out, sizeof(out), "a\nb\xff"), "a\\x0ab\\xff");
-    CHECK_STR(file_text_show(out, sizeof(out), "0123456789012345678901234567890"), "01234567890123456...");
+    CHECK_STR(file_text_show(out, sizeof(out), "0123456789012345678901234567890"),
+              "01234567890123456...");
     CHECK_STR(file_text_show(out, sizeof(out), ""), "");
 }
 
@@ -47,8 +50,8 @@ static void modes(void)
     static const struct {
         const char *text;
         int mode; /* -1: refused */
-    } cases[] = {{"0644", 0644}, {"755", 0755}, {"0", 0},    {"7777", 07777}, {"10000", -1},
-                 {"", -1},       {"8", -1},     {"-1", -1},  {"0x1", -1},     {"00000000644", -1}};
+    } cases[] = {{"0644", 0644}, {"755", 0755}, {"0", 0},   {"7777", 07777}, {"10000", -1},
+                 {"", -1},       {"8", -1},     {"-1", -1}, {"0x1", -1},     {"00000000644", -1}};
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         int mode = -1;
@@ -92,7 +95,8 @@ static void range_headers(void)
 static void cursors_come_back(void)
 {
     static const char *const paths[] = {"a", "a/b/c", "\xff\xfe/?", "...", ".a/..b"};
-    static const char *const bad[] = {"", "MQ..", "MS4u", "MWEvLi4vYg..", "MS9h", "Mm14", "MWE=", "MWEvL2I.", "MWEv"};
+    static const char *const bad[] = {"",     "MQ..", "MS4u",     "MWEvLi4vYg..", "MS9h",
+                                      "Mm14", "MWE=", "MWEvL2I.", "MWEv"};
     char *out = NULL;
 
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
@@ -101,7 +105,9 @@ static void cursors_come_back(void)
 
         CHECK_INT(file_cursor_parse(token, &back), 0);
         CHECK_STR(back, paths[i]);
-        CHECK_INT(strspn(token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."), strlen(token));
+        CHECK_INT(
+            strspn(token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."),
+            strlen(token));
     }
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         CHECK_INT(file_cursor_parse(bad[i], &out), -EINVAL);
@@ -130,7 +136,8 @@ static void worker_messages(void)
         uint32_t type;
         char bytes[FILE_MSG_MAX + 1];
     } p = {0};
-    struct file_head head = {.flags = FILE_HEAD_CONTENT | FILE_HEAD_LENGTH, .length = 5, .owner = "user"};
+    struct file_head head = {
+        .flags = FILE_HEAD_CONTENT | FILE_HEAD_LENGTH, .length = 5, .owner = "user"};
     struct file_fault fault = {.code = -ENOENT, .reason = "not_found", .msg = "'x' does not exist"};
     struct file_msg m;
     size_t head_len = sizeof(uint32_t) + sizeof(head);
@@ -176,8 +183,9 @@ static void worker_messages(void)
 
 static void passwd_lines(void)
 {
-    static const char text[] = "# comment\n\nroot:x:0:0::/root:/bin/sh\nbad:x:12a:0::\nno id\n:x:5:5::\n"
-                               "huge:x:99999999999:1::\nuser:x:1000:1000::/home/user:/bin/sh\nlast:x:7";
+    static const char text[] =
+        "# comment\n\nroot:x:0:0::/root:/bin/sh\nbad:x:12a:0::\nno id\n:x:5:5::\n"
+        "huge:x:99999999999:1::\nuser:x:1000:1000::/home/user:/bin/sh\nlast:x:7";
     char name[16];
     uint32_t id = 0;
 
@@ -211,7 +219,8 @@ static void tree_of_watches(void)
     struct watch_node *z = watch_add(&t, root, "z", 3);
     int n = 0;
 
-    CHECK(watch_find(&t, 3 + WATCH_BUCKETS) == deep && watch_find(&t, 3) == z && !watch_find(&t, 4));
+    CHECK(watch_find(&t, 3 + WATCH_BUCKETS) == deep && watch_find(&t, 3) == z &&
+          !watch_find(&t, 4));
     CHECK_INT(watch_path(deep, "file", &b), 0);
     CHECK_STR(buf_str(&b), "a/b/file");
     buf_reset(&b);

@@ -37,7 +37,10 @@ static void answer_done(struct answer *a)
     buf_done(&a->body);
 }
 #define ANSWER CLEANUP(answer_done) struct answer
-#define ANSWER_INIT {.body = BUF_INIT(ANSWER_MAX)}
+#define ANSWER_INIT \
+    { \
+        .body = BUF_INIT(ANSWER_MAX) \
+    }
 
 static const char *inside(const char *path)
 {
@@ -86,7 +89,8 @@ static bool guest_start(void)
 {
     char number[16];
     const char *program = getenv("DAEMON_ON_HOST");
-    char *argv[] = {(char *)(uintptr_t)program, (char[]){"--fd"}, number, (char[]){"--root"}, guest.root, NULL};
+    char *argv[] = {(char *)(uintptr_t)program, (char[]){"--fd"}, number,
+                    (char[]){"--root"},         guest.root,       NULL};
     int fds[2];
 
     ASSERT(program); /* the test runner sets it */
@@ -146,7 +150,8 @@ static void read_answer(struct channel_stream *s, struct answer *a)
 static void ask_range(struct answer *a, const char *target, const char *range)
 {
     struct channel_header header = {"range", range};
-    struct channel_request q = {.method = "GET", .target = target, .headers = &header, .n_headers = range ? 1 : 0};
+    struct channel_request q = {
+        .method = "GET", .target = target, .headers = &header, .n_headers = range ? 1 : 0};
     CLEANUP(channel_stream_freep) struct channel_stream *s = NULL;
     struct err e = {0};
 
@@ -162,7 +167,8 @@ static void ask(struct answer *a, const char *target)
     ask_range(a, target, /* range */ NULL);
 }
 
-static void submit(struct answer *a, const char *method, const char *target, const void *body, size_t len)
+static void submit(struct answer *a, const char *method, const char *target, const void *body,
+                   size_t len)
 {
     struct channel_request q = {.method = method, .target = target, .has_body = true};
     CLEANUP(channel_stream_freep) struct channel_stream *s = NULL;
@@ -204,7 +210,9 @@ static void file_there_and_back(void)
 
     submit(&put, "PUT", "/files?path=a%2Fb%2fc.txt&mode=0640", "hello", 5);
     CHECK_INT(put.status, 201);
-    CHECK(strstr(buf_str(&put.body), "\"path\":\"/home/user/a/b/c.txt\",\"type\":\"file\",\"size\":5,\"mode\":\"0640\""));
+    CHECK(
+        strstr(buf_str(&put.body),
+               "\"path\":\"/home/user/a/b/c.txt\",\"type\":\"file\",\"size\":5,\"mode\":\"0640\""));
     submit(&again, "PUT", "/files?path=/home/user/a/b/c.txt", "hello again", 11);
     CHECK_INT(again.status, 200);
     ask(&get, "/files?path=a/b/c.txt");
@@ -290,12 +298,15 @@ static void changes(void)
     check_post("/files/mkdir", "{\"path\":\"m/n\"}", 200, "\"type\":\"dir\"");
     check_post("/files/symlink", "{\"path\":\"m/link\",\"target\":\"n\"}", 201, "\"target\":\"n\"");
     check_post("/files/symlink", "{\"path\":\"m/link\",\"target\":\"n\"}", 409, "already_exists");
-    check_post("/files/move", "{\"path\":\"m/link\",\"to\":\"m/n/moved\"}", 200, "\"/home/user/m/n/moved\"");
+    check_post("/files/move", "{\"path\":\"m/link\",\"to\":\"m/n/moved\"}", 200,
+               "\"/home/user/m/n/moved\"");
     check_post("/files/chmod", "{\"path\":\"m\",\"mode\":\"0700\"}", 200, "\"mode\":\"0700\"");
     check_post("/files/chown", "{\"path\":\"m\",\"owner\":\"root\"}", 403, "not_permitted");
-    check_post("/files/chown", "{\"path\":\"/home/user/m\",\"owner\":\"0\",\"user\":\"root\"}", 200, "\"owner\":\"root\"");
+    check_post("/files/chown", "{\"path\":\"/home/user/m\",\"owner\":\"0\",\"user\":\"root\"}", 200,
+               "\"owner\":\"root\"");
     check_post("/files/remove", "{\"path\":\"/home/user/m\",\"user\":\"root\"}", 409, "not_empty");
-    check_post("/files/remove", "{\"path\":\"/home/user/m\",\"user\":\"root\",\"recursive\":true}", 200, "removed");
+    check_post("/files/remove", "{\"path\":\"/home/user/m\",\"user\":\"root\",\"recursive\":true}",
+               200, "removed");
     check_post("/files/remove", "{\"path\":\"m\",\"force\":true}", 400, "\"field\":\"force\"");
     check_post("/files/remove", "{\"path\":", 400, "invalid_json");
 }
@@ -337,8 +348,8 @@ static void pages(void)
         put_text(path, "");
     }
     do {
-        cleanup_free char *target =
-            xasprintf("/files/list?path=/tmp/many&limit=900%s%s", cursor ? "&cursor=" : "", cursor ? cursor : "");
+        cleanup_free char *target = xasprintf("/files/list?path=/tmp/many&limit=900%s%s",
+                                              cursor ? "&cursor=" : "", cursor ? cursor : "");
         cleanup_json json_t *page = NULL;
         ANSWER a = ANSWER_INIT;
 
@@ -346,7 +357,9 @@ static void pages(void)
         REQUIRE(a.status == 200 && json_parse_object(a.body.data, a.body.len, &page, NULL) == 0);
         n += json_array_size(json_object_get(page, "entries"));
         free(cursor);
-        cursor = json_get_string(page, "next_cursor", NULL) ? xstrdup(json_get_string(page, "next_cursor", "")) : NULL;
+        cursor = json_get_string(page, "next_cursor", NULL)
+                     ? xstrdup(json_get_string(page, "next_cursor", ""))
+                     : NULL;
         n_pages++;
     } while (cursor && n_pages < 10);
     CHECK_INT(n, 2500);
@@ -386,8 +399,8 @@ static void hundred_megabytes_with_flat_memory(void)
     CHECK_INT(put.status, 201);
     ask(&get, "/files?path=/tmp/big");
     printf("# 100 MiB up %llu ms, down %llu ms; the daemon has %zu KiB more\n",
-           (unsigned long long)((t1 - t0) / NS_PER_MS), (unsigned long long)((clock_now_ns() - t1) / NS_PER_MS),
-           daemon_rss_kib() - before);
+           (unsigned long long)((t1 - t0) / NS_PER_MS),
+           (unsigned long long)((clock_now_ns() - t1) / NS_PER_MS), daemon_rss_kib() - before);
     CHECK(get.body.len == len && memcmp(get.body.data, data, len) == 0);
     CHECK(daemon_rss_kib() < before + 16 * 1024);
     unlink(inside("/tmp/big"));
@@ -425,7 +438,8 @@ static void cut_upload_leaves_nothing(void)
 {
     static char data[512 * 1024];
     NEED_GUEST;
-    struct channel_request q = {.method = "PUT", .target = "/files?path=/tmp/cut/deep/file", .has_body = true};
+    struct channel_request q = {
+        .method = "PUT", .target = "/files?path=/tmp/cut/deep/file", .has_body = true};
     CLEANUP(channel_stream_freep) struct channel_stream *s = NULL;
     bool seen = false;
     int before = entries("/tmp");
@@ -433,7 +447,8 @@ static void cut_upload_leaves_nothing(void)
 
     REQUIRE(channel_request(guest.ch, &q, SOON, &s, NULL) == 0);
     CHECK_INT(channel_stream_write(s, data, sizeof(data), SOON, NULL), 0);
-    while (!seen && !deadline_passed(deadline_ns)) { /* each question is a turn of the daemon's loop */
+    while (!seen &&
+           !deadline_passed(deadline_ns)) { /* each question is a turn of the daemon's loop */
         ANSWER a = ANSWER_INIT;
 
         ask(&a, "/files/stat?path=/tmp/cut/deep");
@@ -452,7 +467,8 @@ static void cut_upload_leaves_nothing(void)
 static void watching(void)
 {
     NEED_GUEST;
-    struct channel_request q = {.method = "GET", .target = "/files/watch?path=/tmp/watched&recursive=1"};
+    struct channel_request q = {.method = "GET",
+                                .target = "/files/watch?path=/tmp/watched&recursive=1"};
     CLEANUP(channel_stream_freep) struct channel_stream *s = NULL;
     const struct channel_head *head = NULL;
     cleanup_buf struct buf text = BUF_INIT(65536);
@@ -478,10 +494,14 @@ static void watching(void)
         ASSERT(n <= 0 || buf_add(&text, piece, (size_t)n) == 0);
     }
     CHECK_INT(n, 0);
-    CHECK(strstr(buf_str(&text), "{\"type\":\"remove\",\"path\":\"/tmp/watched\",\"name\":\"\"}\n"));
+    CHECK(
+        strstr(buf_str(&text), "{\"type\":\"remove\",\"path\":\"/tmp/watched\",\"name\":\"\"}\n"));
 }
 
-/* The daemon ends when the channel does, and frees everything: under a sanitizer that is a leak check. */
+/*
+ * The daemon ends when the channel does, and frees everything: under a sanitizer that is a leak
+ * check.
+ */
 static void nothing_is_left(void)
 {
     NEED_GUEST;
@@ -500,6 +520,7 @@ static void nothing_is_left(void)
     CHECK_INT(rmdir(guest.root), 0);
 }
 
-TEST_MAIN(T(set_up), T(file_there_and_back), T(parts_of_a_file), T(errors_have_status_and_word), T(changes),
-          T(names_of_any_bytes_and_length), T(pages), T(hundred_megabytes_with_flat_memory),
-          T(slow_reader_holds_up_nobody), T(cut_upload_leaves_nothing), T(watching), T(nothing_is_left))
+TEST_MAIN(T(set_up), T(file_there_and_back), T(parts_of_a_file), T(errors_have_status_and_word),
+          T(changes), T(names_of_any_bytes_and_length), T(pages),
+          T(hundred_megabytes_with_flat_memory), T(slow_reader_holds_up_nobody),
+          T(cut_upload_leaves_nothing), T(watching), T(nothing_is_left))

@@ -66,7 +66,8 @@ static void ranges_of_small_and_large_files(void)
         if (a.err.code == 0) {
             CHECK_INT(a.body.len, cases[i].len);
             CHECK_INT(a.head.range_start, cases[i].start);
-            CHECK(a.body.len == cases[i].len && memcmp(a.body.data, data + cases[i].start, a.body.len) == 0);
+            CHECK(a.body.len == cases[i].len &&
+                  memcmp(a.body.data, data + cases[i].start, a.body.len) == 0);
             CHECK_INT(!!(a.head.flags & FILE_HEAD_RANGE), cases[i].len != 1000000);
         }
     }
@@ -185,9 +186,10 @@ static void new_file_and_its_folders_belong_to_the_user(void)
     }
     CHECK_INT(look("/home/user/a/b/c.txt").st_uid, 1000);
     CHECK_INT(look("/home/user/a/b/c.txt").st_mode & 07777, 0644);
-    CHECK(strstr(buf_str(&a.body), "{\"name\":\"c.txt\",\"path\":\"/home/user/a/b/c.txt\",\"type\":\"file\","
-                                   "\"size\":4,\"mode\":\"0644\",\"uid\":1000,\"gid\":1000,\"owner\":\"user\","
-                                   "\"group\":\"user\",\"mtime_ms\":"));
+    CHECK(strstr(buf_str(&a.body),
+                 "{\"name\":\"c.txt\",\"path\":\"/home/user/a/b/c.txt\",\"type\":\"file\","
+                 "\"size\":4,\"mode\":\"0644\",\"uid\":1000,\"gid\":1000,\"owner\":\"user\","
+                 "\"group\":\"user\",\"mtime_ms\":"));
     upload(&again, "path=a/b/c.txt&user=user", "longer text", 11);
     CHECK_INT(again.err.code, 0);
     CHECK(!(again.head.flags & FILE_HEAD_CREATED));
@@ -301,7 +303,8 @@ static void running_program_is_not_overwritten(void)
     NEED_HARNESS;
     ANSWER a = ANSWER_INIT;
     cleanup_close int in = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-    cleanup_close int out = open(inside("/home/user/program"), O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+    cleanup_close int out =
+        open(inside("/home/user/program"), O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
     cleanup_buf struct buf program = BUF_INIT(HARNESS_BODY_MAX);
     int status;
     pid_t pid;
@@ -427,10 +430,12 @@ static void links_on_the_way_of_a_write(void)
     } cases[] = {
         {"user's own link, as user", "path=/home/user/own-link&user=user", 0, ""},
         {"root's link, as user", "path=/home/user/root-link&user=user", 0, ""},
-        {"user's link to /etc/passwd, as root", "path=/home/user/evil&user=root", -EACCES, "untrusted_link"},
-        {"user's folder link to /etc, as root", "path=/home/user/evil-dir/passwd&user=root", -EACCES,
+        {"user's link to /etc/passwd, as root", "path=/home/user/evil&user=root", -EACCES,
          "untrusted_link"},
-        {"user's link to /etc/passwd, as user", "path=/home/user/evil&user=user", -EACCES, "permission_denied"},
+        {"user's folder link to /etc, as root", "path=/home/user/evil-dir/passwd&user=root",
+         -EACCES, "untrusted_link"},
+        {"user's link to /etc/passwd, as user", "path=/home/user/evil&user=user", -EACCES,
+         "permission_denied"},
         {"dangling link: target is made", "path=/home/user/dangling&user=user", 0, ""},
     };
     NEED_HARNESS;
@@ -461,7 +466,10 @@ static void links_on_the_way_of_a_write(void)
     CHECK_STR(content("/etc/passwd"), passwd);
 }
 
-/* A process that swaps a folder for a link to /etc and back, as fast as it can, while root writes through it. */
+/*
+ * A process that swaps a folder for a link to /etc and back, as fast as it can, while root writes
+ * through it.
+ */
 static void swapped_folder_never_leads_out(void)
 {
     NEED_HARNESS;
@@ -487,7 +495,8 @@ static void swapped_folder_never_leads_out(void)
 
         upload(&w, "path=/home/user/swap/planted&user=root", "x", 1);
         ask_json(&m, FILE_OP_MKDIR, "{\"path\":\"/home/user/swap/d/e\",\"user\":\"root\"}");
-        ask_json(&c, FILE_OP_CHOWN, "{\"path\":\"/home/user/swap/passwd\",\"owner\":\"user\",\"user\":\"root\"}");
+        ask_json(&c, FILE_OP_CHOWN,
+                 "{\"path\":\"/home/user/swap/passwd\",\"owner\":\"user\",\"user\":\"root\"}");
         ask_json(&rm, FILE_OP_REMOVE, "{\"path\":\"/home/user/swap/passwd\",\"user\":\"root\"}");
     }
     kill(pid, SIGKILL);
@@ -509,9 +518,12 @@ static void names_of_any_bytes(void)
     CHECK_INT(w.err.code, 0);
     CHECK_STR(content("/home/user/\xff\xfe \"\n\\x"), "odd");
     ask(&s, FILE_OP_STAT, "path=/home/user/\xff\xfe \"\n\\x");
-    CHECK(strstr(buf_str(&s.body), "\"name\":\"\xef\xbf\xbd\xef\xbf\xbd \\\"\\n\\\\x\",\"name_base64\":\"//4gIgpceA==\""));
+    CHECK(strstr(
+        buf_str(&s.body),
+        "\"name\":\"\xef\xbf\xbd\xef\xbf\xbd \\\"\\n\\\\x\",\"name_base64\":\"//4gIgpceA==\""));
     CHECK(strstr(buf_str(&s.body), "\"path_base64\":\"L2hvbWUvdXNlci//"));
-    ask_json(&mv, FILE_OP_MOVE, "{\"path_base64\":\"L2hvbWUvdXNlci///iAiClx4\",\"to\":\"/home/user/caf\\u00e9\"}");
+    ask_json(&mv, FILE_OP_MOVE,
+             "{\"path_base64\":\"L2hvbWUvdXNlci///iAiClx4\",\"to\":\"/home/user/caf\\u00e9\"}");
     CHECK_INT(mv.err.code, 0);
     CHECK_STR(content("/home/user/caf\xc3\xa9"), "odd");
     CHECK(strstr(buf_str(&mv.body), "\"name\":\"caf\xc3\xa9\""));
@@ -523,76 +535,82 @@ static void names_of_any_bytes(void)
 
 /* ---- changing ---- */
 
+static const struct {
+    enum file_op op;
+    const char *body;
+    int code;
+    const char *reason; /* or what the answer holds */
+} change_cases[] = {
+    {FILE_OP_MKDIR, "{\"path\":\"t/one/two\"}", 0, "\"type\":\"dir\""},
+    {FILE_OP_MKDIR, "{\"path\":\"t/one/two\"}", 0, "\"mode\":\"0755\""},
+    {FILE_OP_MKDIR, "{\"path\":\"t/three\",\"mode\":\"1777\"}", 0, "\"mode\":\"1777\""},
+    {FILE_OP_MKDIR, "{\"path\":\"t/a/b\",\"recursive\":false}", -ENOENT, "not_found"},
+    {FILE_OP_MKDIR, "{\"path\":\"hello\"}", -EEXIST, "already_exists"},
+    {FILE_OP_MKDIR, "{\"path\":\"/etc/x/y\"}", -EACCES, "permission_denied"},
+    {FILE_OP_MKDIR, "{\"path\":\"/\"}", 0, "\"name\":\"/\""},
+    {FILE_OP_MKDIR, "{\"path\":\"t/z\",\"mode\":\"2755\"}", -EINVAL, "invalid_field"},
+    {FILE_OP_MKDIR, "{\"path\":\"t/z\",\"colour\":1}", -EINVAL, "unknown_field"},
+    {FILE_OP_MKDIR, "{}", -EINVAL, "missing_field"},
+    {FILE_OP_MKDIR, "{\"path\":\"t/z\",\"user\":\"nobody-here\"}", -ENOENT, "user_not_found"},
+    {FILE_OP_SYMLINK, "{\"path\":\"t/link\",\"target\":\"one\"}", 0, "\"target\":\"one\""},
+    {FILE_OP_SYMLINK, "{\"path\":\"t/link\",\"target\":\"one\"}", -EEXIST, "already_exists"},
+    {FILE_OP_MOVE, "{\"path\":\"t/link\",\"to\":\"t/new/place/link2\"}", 0, "\"type\":\"symlink\""},
+    {FILE_OP_MOVE, "{\"path\":\"t/none\",\"to\":\"t/newer/x\"}", -ENOENT, "not_found"},
+    {FILE_OP_MOVE, "{\"path\":\"t/one\",\"to\":\"t/one/two/three\"}", -EINVAL, "into_itself"},
+    {FILE_OP_MOVE, "{\"path\":\"t/one\",\"to\":\"/mnt/small/one\"}", -EXDEV, "other_file_system"},
+    {FILE_OP_MOVE, "{\"path\":\"hello\",\"to\":\"t/one\"}", -EISDIR, "is_a_directory"},
+    {FILE_OP_MOVE, "{\"path\":\"t/one\",\"to\":\"t\"}", -ENOTEMPTY, "not_empty"},
+    {FILE_OP_MOVE, "{\"path\":\"t/one\",\"to\":\"hello\"}", -EEXIST, "already_exists"},
+    {FILE_OP_MOVE, "{\"path\":\"t/three\",\"to\":\"hello\",\"overwrite\":false}", -EEXIST,
+     "already_exists"},
+    {FILE_OP_MOVE, "{\"path\":\"/\",\"to\":\"t/root\"}", -EBUSY, "busy"},
+    {FILE_OP_CHMOD, "{\"path\":\"hello\",\"mode\":\"0700\"}", 0, "\"mode\":\"0700\""},
+    {FILE_OP_CHMOD, "{\"path\":\"t/new/place/link2\",\"mode\":\"0700\"}", -EINVAL, "is_a_link"},
+    {FILE_OP_CHMOD, "{\"path\":\"/etc/passwd\",\"mode\":\"0666\"}", -EPERM, "not_permitted"},
+    {FILE_OP_CHMOD, "{\"path\":\"hello\"}", -EINVAL, "missing_field"},
+    {FILE_OP_CHMOD, "{\"path\":\"hello\",\"mode\":\"77777\"}", -EINVAL, "invalid_field"},
+    {FILE_OP_CHOWN, "{\"path\":\"hello\",\"group\":\"staff\"}", 0, "\"group\":\"staff\""},
+    {FILE_OP_CHOWN, "{\"path\":\"hello\",\"owner\":\"other\"}", -EPERM, "not_permitted"},
+    {FILE_OP_CHOWN, "{\"path\":\"/home/user/hello\",\"owner\":\"other\",\"user\":\"root\"}", 0,
+     "\"owner\":\"other\""},
+    {FILE_OP_CHOWN,
+     "{\"path\":\"/home/user/hello\",\"owner\":\"1000\",\"group\":\"1000\",\"user\":\"root\"}", 0,
+     "\"owner\":\"user\""},
+    {FILE_OP_CHOWN, "{\"path\":\"hello\",\"owner\":\"who\"}", -EINVAL, "user_not_found"},
+    {FILE_OP_CHOWN, "{\"path\":\"hello\"}", -EINVAL, "missing_field"},
+    {FILE_OP_CHOWN,
+     "{\"path\":\"/home/user/t/new/place/link2\",\"owner\":\"other\",\"user\":\"root\"}", 0,
+     "\"type\":\"symlink\",\"size\":3,\"mode\":\"0777\",\"uid\":1001"},
+    {FILE_OP_CHOWN, "{\"path\":\"/home/user/hop/passwd\",\"owner\":\"other\",\"user\":\"root\"}",
+     -EACCES, "untrusted_link"},
+    {FILE_OP_REMOVE, "{\"path\":\"t\"}", -ENOTEMPTY, "not_empty"},
+    {FILE_OP_REMOVE, "{\"path\":\"t/none\"}", -ENOENT, "not_found"},
+    {FILE_OP_REMOVE, "{\"path\":\"/\",\"recursive\":true,\"user\":\"root\"}", -EBUSY, "busy"},
+    {FILE_OP_REMOVE, "{\"path\":\"/mnt/small\",\"recursive\":true,\"user\":\"root\"}", -EBUSY,
+     "busy"},
+    {FILE_OP_REMOVE, "{\"path\":\"t\",\"recursive\":true}", 0, "\"removed\":\"/home/user/t\""},
+};
+
 static void changes_and_their_errors(void)
 {
-    static const struct {
-        enum file_op op;
-        const char *body;
-        int code;
-        const char *reason; /* or what the answer holds */
-    } cases[] = {
-        {FILE_OP_MKDIR, "{\"path\":\"t/one/two\"}", 0, "\"type\":\"dir\""},
-        {FILE_OP_MKDIR, "{\"path\":\"t/one/two\"}", 0, "\"mode\":\"0755\""},
-        {FILE_OP_MKDIR, "{\"path\":\"t/three\",\"mode\":\"1777\"}", 0, "\"mode\":\"1777\""},
-        {FILE_OP_MKDIR, "{\"path\":\"t/a/b\",\"recursive\":false}", -ENOENT, "not_found"},
-        {FILE_OP_MKDIR, "{\"path\":\"hello\"}", -EEXIST, "already_exists"},
-        {FILE_OP_MKDIR, "{\"path\":\"/etc/x/y\"}", -EACCES, "permission_denied"},
-        {FILE_OP_MKDIR, "{\"path\":\"/\"}", 0, "\"name\":\"/\""},
-        {FILE_OP_MKDIR, "{\"path\":\"t/z\",\"mode\":\"2755\"}", -EINVAL, "invalid_field"},
-        {FILE_OP_MKDIR, "{\"path\":\"t/z\",\"colour\":1}", -EINVAL, "unknown_field"},
-        {FILE_OP_MKDIR, "{}", -EINVAL, "missing_field"},
-        {FILE_OP_MKDIR, "{\"path\":\"t/z\",\"user\":\"nobody-here\"}", -ENOENT, "user_not_found"},
-        {FILE_OP_SYMLINK, "{\"path\":\"t/link\",\"target\":\"one\"}", 0, "\"target\":\"one\""},
-        {FILE_OP_SYMLINK, "{\"path\":\"t/link\",\"target\":\"one\"}", -EEXIST, "already_exists"},
-        {FILE_OP_MOVE, "{\"path\":\"t/link\",\"to\":\"t/new/place/link2\"}", 0, "\"type\":\"symlink\""},
-        {FILE_OP_MOVE, "{\"path\":\"t/none\",\"to\":\"t/newer/x\"}", -ENOENT, "not_found"},
-        {FILE_OP_MOVE, "{\"path\":\"t/one\",\"to\":\"t/one/two/three\"}", -EINVAL, "into_itself"},
-        {FILE_OP_MOVE, "{\"path\":\"t/one\",\"to\":\"/mnt/small/one\"}", -EXDEV, "other_file_system"},
-        {FILE_OP_MOVE, "{\"path\":\"hello\",\"to\":\"t/one\"}", -EISDIR, "is_a_directory"},
-        {FILE_OP_MOVE, "{\"path\":\"t/one\",\"to\":\"t\"}", -ENOTEMPTY, "not_empty"},
-        {FILE_OP_MOVE, "{\"path\":\"t/one\",\"to\":\"hello\"}", -EEXIST, "already_exists"},
-        {FILE_OP_MOVE, "{\"path\":\"t/three\",\"to\":\"hello\",\"overwrite\":false}", -EEXIST, "already_exists"},
-        {FILE_OP_MOVE, "{\"path\":\"/\",\"to\":\"t/root\"}", -EBUSY, "busy"},
-        {FILE_OP_CHMOD, "{\"path\":\"hello\",\"mode\":\"0700\"}", 0, "\"mode\":\"0700\""},
-        {FILE_OP_CHMOD, "{\"path\":\"t/new/place/link2\",\"mode\":\"0700\"}", -EINVAL, "is_a_link"},
-        {FILE_OP_CHMOD, "{\"path\":\"/etc/passwd\",\"mode\":\"0666\"}", -EPERM, "not_permitted"},
-        {FILE_OP_CHMOD, "{\"path\":\"hello\"}", -EINVAL, "missing_field"},
-        {FILE_OP_CHMOD, "{\"path\":\"hello\",\"mode\":\"77777\"}", -EINVAL, "invalid_field"},
-        {FILE_OP_CHOWN, "{\"path\":\"hello\",\"group\":\"staff\"}", 0, "\"group\":\"staff\""},
-        {FILE_OP_CHOWN, "{\"path\":\"hello\",\"owner\":\"other\"}", -EPERM, "not_permitted"},
-        {FILE_OP_CHOWN, "{\"path\":\"/home/user/hello\",\"owner\":\"other\",\"user\":\"root\"}", 0, "\"owner\":\"other\""},
-        {FILE_OP_CHOWN,
-         "{\"path\":\"/home/user/hello\",\"owner\":\"1000\",\"group\":\"1000\",\"user\":\"root\"}", 0,
-         "\"owner\":\"user\""},
-        {FILE_OP_CHOWN, "{\"path\":\"hello\",\"owner\":\"who\"}", -EINVAL, "user_not_found"},
-        {FILE_OP_CHOWN, "{\"path\":\"hello\"}", -EINVAL, "missing_field"},
-        {FILE_OP_CHOWN, "{\"path\":\"/home/user/t/new/place/link2\",\"owner\":\"other\",\"user\":\"root\"}",
-         0, "\"type\":\"symlink\",\"size\":3,\"mode\":\"0777\",\"uid\":1001"},
-        {FILE_OP_CHOWN, "{\"path\":\"/home/user/hop/passwd\",\"owner\":\"other\",\"user\":\"root\"}", -EACCES,
-         "untrusted_link"},
-        {FILE_OP_REMOVE, "{\"path\":\"t\"}", -ENOTEMPTY, "not_empty"},
-        {FILE_OP_REMOVE, "{\"path\":\"t/none\"}", -ENOENT, "not_found"},
-        {FILE_OP_REMOVE, "{\"path\":\"/\",\"recursive\":true,\"user\":\"root\"}", -EBUSY, "busy"},
-        {FILE_OP_REMOVE, "{\"path\":\"/mnt/small\",\"recursive\":true,\"user\":\"root\"}", -EBUSY, "busy"},
-        {FILE_OP_REMOVE, "{\"path\":\"t\",\"recursive\":true}", 0, "\"removed\":\"/home/user/t\""},
-    };
     NEED_HARNESS;
     put("/home/user/hello", "hello\n", 0640, 1000);
     ASSERT(symlink("/etc", inside("/home/user/hop")) == 0);
     ASSERT(lchown(inside("/home/user/hop"), 1000, 1000) == 0);
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(change_cases); i++) {
         ANSWER a = ANSWER_INIT;
         int failures = test_failures;
 
-        ask_json(&a, cases[i].op, cases[i].body);
-        CHECK_INT(a.err.code, cases[i].code);
-        if (cases[i].code) {
-            CHECK_STR(err_reason(&a.err), cases[i].reason);
+        ask_json(&a, change_cases[i].op, change_cases[i].body);
+        CHECK_INT(a.err.code, change_cases[i].code);
+        if (change_cases[i].code) {
+            CHECK_STR(err_reason(&a.err), change_cases[i].reason);
         } else {
-            CHECK(strstr(buf_str(&a.body), cases[i].reason));
+            CHECK(strstr(buf_str(&a.body), change_cases[i].reason));
         }
         if (test_failures > failures) {
-            printf("# case %zu: %s -> %s %s\n", i, cases[i].body, buf_str(&a.body), a.err.msg);
+            printf("# case %zu: %s -> %s %s\n", i, change_cases[i].body, buf_str(&a.body),
+                   a.err.msg);
         }
     }
     CHECK(!there("/home/user/t"));
@@ -605,7 +623,8 @@ static void link_itself_changes_owner(void)
 
     put("/root/secret", "secret", 0600, 0);
     ASSERT(symlink("/root/secret", inside("/tmp/to-secret")) == 0);
-    ask_json(&a, FILE_OP_CHOWN, "{\"path\":\"/tmp/to-secret\",\"owner\":\"user\",\"user\":\"root\"}");
+    ask_json(&a, FILE_OP_CHOWN,
+             "{\"path\":\"/tmp/to-secret\",\"owner\":\"user\",\"user\":\"root\"}");
     CHECK_INT(a.err.code, 0);
     CHECK_INT(look("/tmp/to-secret").st_uid, 1000);
     CHECK_INT(look("/root/secret").st_uid, 0);
@@ -655,7 +674,9 @@ static void remove_does_not_follow_links(void)
 static void many_operations_at_once_are_all_answered(void)
 {
     NEED_HARNESS;
-    enum { N = 600 };
+    enum {
+        N = 600
+    };
     struct answer *all = xnew_n(struct answer, N);
     unsigned n_ok = 0;
     unsigned n_refused = 0;
@@ -671,7 +692,8 @@ static void many_operations_at_once_are_all_answered(void)
         n_refused += str_eq(all[i].err.reason, "too_many_file_operations");
         answer_done(&all[i]);
     }
-    printf("# %u operations in %llu ms\n", n_ok, (unsigned long long)((clock_now_ns() - start) / NS_PER_MS));
+    printf("# %u operations in %llu ms\n", n_ok,
+           (unsigned long long)((clock_now_ns() - start) / NS_PER_MS));
     CHECK_INT(n_ok + n_refused, N);
     CHECK(n_ok >= 512);
     free(all);

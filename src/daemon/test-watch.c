@@ -26,7 +26,8 @@ static void until_told(struct answer *a, const char *text)
         for (char *p = a->body.data; p && *p; p++) {
             *p = *p == '\n' ? ' ' : *p; /* one line of TAP */
         }
-        TEST_FAIL("was not told %.*s but: %s %s", (int)strcspn(text, "\n"), text, buf_str(&a->body), a->err.msg);
+        TEST_FAIL("was not told %.*s but: %s %s", (int)strcspn(text, "\n"), text, buf_str(&a->body),
+                  a->err.msg);
     }
 }
 
@@ -44,7 +45,8 @@ static void fresh(void)
 {
     ANSWER a = ANSWER_INIT;
 
-    ask_json(&a, FILE_OP_REMOVE, "{\"path\":\"/home/user/w\",\"recursive\":true,\"user\":\"root\"}");
+    ask_json(&a, FILE_OP_REMOVE,
+             "{\"path\":\"/home/user/w\",\"recursive\":true,\"user\":\"root\"}");
     put_dir("/home/user/w", 0755, 1000);
 }
 
@@ -86,11 +88,16 @@ static void not_recursive_tells_of_the_folder_alone(void)
     CHECK(!strstr(buf_str(&a.body), "deep"));
 }
 
-/* Folders made and filled faster than anybody could add a watch: nothing is lost, nothing told twice. */
+/*
+ * Folders made and filled faster than anybody could add a watch: nothing is lost, nothing told
+ * twice.
+ */
 static void new_folders_lose_nothing(void)
 {
     NEED_HARNESS;
-    enum { ROUNDS = 100 };
+    enum {
+        ROUNDS = 100
+    };
     ANSWER a = ANSWER_INIT;
 
     fresh();
@@ -118,7 +125,8 @@ static void new_folders_lose_nothing(void)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
             snprintf(name, sizeof(name), names[j], i);
 #pragma GCC diagnostic pop
-            event = xasprintf("{\"type\":\"create\",\"path\":\"/home/user/w/%s\",\"name\":\"%s\"}\n", name, name);
+            event = xasprintf(
+                "{\"type\":\"create\",\"path\":\"/home/user/w/%s\",\"name\":\"%s\"}\n", name, name);
             until_told(&a, event);
             CHECK_INT(count_text(buf_str(&a.body), event), 1);
         }
@@ -190,7 +198,8 @@ static void end_of_the_folder_ends_the_stream(void)
     ask_json(&rm, FILE_OP_REMOVE, "{\"path\":\"/home/user/w\",\"recursive\":true}");
     harness_until(&a.ended);
     CHECK_INT(a.err.code, 0);
-    CHECK(strstr(buf_str(&a.body), "{\"type\":\"remove\",\"path\":\"/home/user/w\",\"name\":\"\"}\n"));
+    CHECK(strstr(buf_str(&a.body),
+                 "{\"type\":\"remove\",\"path\":\"/home/user/w\",\"name\":\"\"}\n"));
 }
 
 static void slow_reader_is_told_of_the_overflow(void)
@@ -259,7 +268,8 @@ static void nothing_is_left(void)
     CHECK(!harness.loop);
 }
 
-TEST_MAIN(T(each_kind_of_event), T(not_recursive_tells_of_the_folder_alone), T(new_folders_lose_nothing),
-          T(moved_folder_keeps_being_watched), T(uploads_are_one_event), T(links_are_not_entered),
-          T(end_of_the_folder_ends_the_stream), T(slow_reader_is_told_of_the_overflow),
-          T(errors_before_it_starts), T(file_is_watched_too), T(nothing_is_left))
+TEST_MAIN(T(each_kind_of_event), T(not_recursive_tells_of_the_folder_alone),
+          T(new_folders_lose_nothing), T(moved_folder_keeps_being_watched),
+          T(uploads_are_one_event), T(links_are_not_entered), T(end_of_the_folder_ends_the_stream),
+          T(slow_reader_is_told_of_the_overflow), T(errors_before_it_starts),
+          T(file_is_watched_too), T(nothing_is_left))

@@ -80,7 +80,8 @@ static void unlink_child(struct watch_node *node)
     node->sibling = NULL;
 }
 
-struct watch_node *watch_add(struct watch_tree *t, struct watch_node *parent, const char *name, int wd)
+struct watch_node *watch_add(struct watch_tree *t, struct watch_node *parent, const char *name,
+                             int wd)
 {
     struct watch_node *node = xnew(struct watch_node);
 
@@ -127,7 +128,8 @@ static void remove_one(struct watch_tree *t, struct watch_node *node)
     node_free(node);
 }
 
-void watch_remove(struct watch_tree *t, struct watch_node *node, void (*removed)(void *arg, int wd), void *arg)
+void watch_remove(struct watch_tree *t, struct watch_node *node, void (*removed)(void *arg, int wd),
+                  void *arg)
 {
     struct watch_node *at = node;
 

@@ -9,7 +9,9 @@
 #include "base/util.h"
 
 #define WATCH_BUCKETS 1024u
-/* Names of a new directory that were told from reading it, so that their events are not told again. */
+/*
+ * Names of a new directory that were told from reading it, so that their events are not told again.
+ */
 #define WATCH_SEEN_MAX 4096u
 
 struct watch_node {
@@ -34,11 +36,16 @@ void watch_tree_done(struct watch_tree *t);
 struct watch_node *watch_find(const struct watch_tree *t, int wd);
 struct watch_node *watch_child(const struct watch_node *parent, const char *name);
 /* parent NULL makes the root. The wd must be new. */
-struct watch_node *watch_add(struct watch_tree *t, struct watch_node *parent, const char *name, int wd);
-/* Elsewhere in the tree, under another name. A node cannot go below itself: false, and nothing is changed. */
+struct watch_node *watch_add(struct watch_tree *t, struct watch_node *parent, const char *name,
+                             int wd);
+/*
+ * Elsewhere in the tree, under another name. A node cannot go below itself: false, and nothing is
+ * changed.
+ */
 bool watch_move(struct watch_node *node, struct watch_node *parent, const char *name);
 /* The node and all below it; removed is called for each wd. */
-void watch_remove(struct watch_tree *t, struct watch_node *node, void (*removed)(void *arg, int wd), void *arg);
+void watch_remove(struct watch_tree *t, struct watch_node *node, void (*removed)(void *arg, int wd),
+                  void *arg);
 /* Adds the path below the root, with name (may be NULL) at the end. -E2BIG. */
 MUST_CHECK int watch_path(const struct watch_node *node, const char *name, struct buf *b);
 

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Watching a directory, if asked with all below it. Runs in a worker until the daemon closes the socket; a
- * stream of lines:
+ * Watching a directory, if asked with all below it. Runs in a worker until the daemon closes the
+ * socket; a stream of lines:
  *
  *     {"type":"ready"}                                   from here on nothing is missed
- *     {"type":"create|write|chmod|remove","path","name"} path absolute, name below the watched directory
- *     {"type":"rename","path","name","to","to_name"}     within what is watched; in from outside is a
- *                                                        create, out of it a remove
+ *     {"type":"create|write|chmod|remove","path","name"} path absolute, name below what is watched
+ *     {"type":"rename","path","name","to","to_name"}     within what is watched; in from outside is
+ *                                                        a create, out of it a remove
  *     {"type":"overflow"}                                events were lost: look again for yourself
  *
- * A new directory is watched first and read afterwards, and what is found in it is told as created: so
- * nothing that was put there in between is lost. Names told in this way are remembered until the events of
- * that moment have passed, so that they are not told twice.
+ * A new directory is watched first and read afterwards, and what is found in it is told as created:
+ * so nothing that was put there in between is lost. Names told in this way are remembered until the
+ * events of that moment have passed, so that they are not told twice.
  *
- * Bounds: WATCH_DIRS_MAX directories; beyond that, and when the kernel's queue or its number of watches
- * is used up, "overflow" is told. A client that does not read fills the pipe, then the kernel's queue, and is
- * told "overflow" too.
+ * Bounds: WATCH_DIRS_MAX directories; beyond that, and when the kernel's queue or its number of
+ * watches is used up, "overflow" is told. A client that does not read fills the pipe, then the
+ * kernel's queue, and is told "overflow" too.
  *
- * Directories are opened beneath the watched one without following links, and watched by descriptor: the
- * working directory is /proc/self/fd of the daemon's proc, so that "17" is that descriptor.
+ * Directories are opened beneath the watched one without following links, and watched by
+ * descriptor: the working directory is /proc/self/fd of the daemon's proc, so that "17" is that
+ * descriptor.
  */
 #include "daemon/file-worker.h"
 
@@ -39,8 +40,8 @@
 
 #define WATCH_DIRS_MAX 8192u
 #define WATCH_MASK \
-    (IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | \
-     IN_MOVE_SELF | IN_EXCL_UNLINK)
+    (IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | \
+     IN_DELETE_SELF | IN_MOVE_SELF | IN_EXCL_UNLINK)
 /* How long the second half of a rename may be late; both are made by one system call. */
 #define PAIR_MS 20
 #define PAIRS_MAX 16
@@ -60,14 +61,14 @@ struct watch {
     dev_t root_dev;        /* no descriptor of the root is kept: that would keep it from being */
     ino_t root_ino;        /* deleted, and its end from being told */
     struct watch_tree tree;
-    struct buf out;        /* lines */
+    struct buf out; /* lines */
     struct half halves[PAIRS_MAX];
-    char *last_write;      /* owned: the name told as written last, to tell a row of writes once */
-    uint64_t n_read;       /* bytes of events read so far */
-    int *todo;             /* owned: watches of directories still to be read */
+    char *last_write; /* owned: the name told as written last, to tell a row of writes once */
+    uint64_t n_read;  /* bytes of events read so far */
+    int *todo;        /* owned: watches of directories still to be read */
     size_t n_todo;
     bool ready;
-    bool crowded;          /* told that there are too many directories */
+    bool crowded; /* told that there are too many directories */
     bool over;
 };
 
@@ -267,7 +268,9 @@ static DIR *open_node(const struct watch *s, const struct watch_node *node)
     return fd < 0 ? NULL : fdopendir(fd);
 }
 
-/* announce: what is in it is told as created. again: directories that are known are read again too. */
+/*
+ * announce: what is in it is told as created. again: directories that are known are read again too.
+ */
 static int read_dir(struct watch *s, struct watch_node *node, bool announce, bool again)
 {
     DIR *dir = open_node(s, node);
@@ -369,7 +372,8 @@ static struct half *half_find(struct watch *s, uint32_t cookie)
     return NULL;
 }
 
-static int moved_from(struct watch *s, struct watch_node *node, const struct inotify_event *ev, const char *path)
+static int moved_from(struct watch *s, struct watch_node *node, const struct inotify_event *ev,
+                      const char *path)
 {
     struct watch_node *child = ev->mask & IN_ISDIR ? watch_child(node, ev->name) : NULL;
     struct half *h = NULL;
@@ -388,7 +392,8 @@ static int moved_from(struct watch *s, struct watch_node *node, const struct ino
     return r;
 }
 
-static int moved_to(struct watch *s, struct watch_node *node, const struct inotify_event *ev, const char *path)
+static int moved_to(struct watch *s, struct watch_node *node, const struct inotify_event *ev,
+                    const char *path)
 {
     struct half *h = half_find(s, ev->cookie);
     cleanup_free char *from = h ? TAKE_PTR(h->name) : NULL;
@@ -403,7 +408,8 @@ static int moved_to(struct watch *s, struct watch_node *node, const struct inoti
         return r;
     }
     if (moved) {
-        IGNORE_RESULT(watch_move(moved, node, ev->name)); /* the kernel does not move a directory below itself */
+        IGNORE_RESULT(watch_move(moved, node,
+                                 ev->name)); /* the kernel does not move a directory below itself */
         return 0;
     }
     return new_dir(s, node, ev->name);
@@ -428,7 +434,8 @@ static int overflow(struct watch *s)
 
 static int on_self(struct watch *s, struct watch_node *node, const struct inotify_event *ev)
 {
-    if (node == s->tree.root && ev->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT | IN_IGNORED)) {
+    if (node == s->tree.root &&
+        ev->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT | IN_IGNORED)) {
         s->over = true;
         return tell(s, "remove", "", /* to */ NULL);
     }
@@ -443,7 +450,8 @@ static int on_self(struct watch *s, struct watch_node *node, const struct inotif
     return node == s->tree.root && ev->mask & IN_MODIFY ? tell_write(s, "") : 0;
 }
 
-static int on_created(struct watch *s, struct watch_node *node, const struct inotify_event *ev, const char *path)
+static int on_created(struct watch *s, struct watch_node *node, const struct inotify_event *ev,
+                      const char *path)
 {
     int r = is_upload(path) ? 0 : tell(s, "create", path, /* to */ NULL);
 
@@ -453,8 +461,11 @@ static int on_created(struct watch *s, struct watch_node *node, const struct ino
     return r;
 }
 
-/* A directory that this user could not read until now (made by root, then given away) is new to us. */
-static int on_attrib(struct watch *s, struct watch_node *node, const struct inotify_event *ev, const char *path)
+/*
+ * A directory that this user could not read until now (made by root, then given away) is new to us.
+ */
+static int on_attrib(struct watch *s, struct watch_node *node, const struct inotify_event *ev,
+                     const char *path)
 {
     int r = is_upload(path) ? 0 : tell(s, "chmod", path, /* to */ NULL);
 
@@ -484,7 +495,8 @@ static int on_event(struct watch *s, const struct inotify_event *ev, uint64_t po
     if (ev->mask & (IN_CREATE | IN_MOVED_TO) && watch_seen_take(node, ev->name, position)) {
         return 0;
     }
-    switch (ev->mask & (IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO)) {
+    switch (ev->mask &
+            (IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO)) {
     case IN_CREATE:
         return on_created(s, node, ev, path.data);
     case IN_MOVED_TO:
@@ -570,8 +582,9 @@ static int start(struct watch *s, struct err *e)
     }
     wd = watch_fd(s, root_fd);
     if (wd < 0) {
-        return wd == -ENOSPC ? err_set(e, -EUSERS, "too_many_watches", "this user has no more watches")
-                             : file_error(e, wd, w->path);
+        return wd == -ENOSPC
+                   ? err_set(e, -EUSERS, "too_many_watches", "this user has no more watches")
+                   : file_error(e, wd, w->path);
     }
     watch_add(&s->tree, /* parent */ NULL, "", wd);
     if (S_ISDIR(st.st_mode) && w->req->recursive) {
@@ -579,7 +592,8 @@ static int start(struct watch *s, struct err *e)
         r = read_todo(s, /* announce */ false, /* again */ false);
         if (r < 0) {
             return err_set(e, r, "too_many_directories",
-                           "there are more directories below than can be watched (%u)", WATCH_DIRS_MAX);
+                           "there are more directories below than can be watched (%u)",
+                           WATCH_DIRS_MAX);
         }
     }
     r = file_send_head(w->control, &head);
@@ -592,8 +606,8 @@ static int start(struct watch *s, struct err *e)
 
 int file_op_watch(struct file_worker *w, struct err *e)
 {
-    CLEANUP(watch_done) struct watch s = {
-        .w = w, .inotify_fd = FD_NONE, .out = BUF_INIT(FLUSH_BYTES + LINE_MAX_BYTES)};
+    CLEANUP(watch_done)
+    struct watch s = {.w = w, .inotify_fd = FD_NONE, .out = BUF_INIT(FLUSH_BYTES + LINE_MAX_BYTES)};
     int r = start(&s, e);
 
     if (r == 0) {
