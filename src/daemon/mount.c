@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "daemon/uevent.h"
 
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -15,12 +16,10 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SANDBOX "/sandbox"
 #define SIZE_WAIT_MS 10000
-#define SIZE_LOOK_NS 500000
 /* From fs/ext4/ext4.h; the kernel does not export it. */
 #define SPACE_EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
 
@@ -36,7 +35,7 @@ int mount_flush_device(const char *device, struct err *e)
 
 int mount_wait_for_size(const char *device, uint64_t bytes, struct err *e)
 {
-    const struct timespec look_again = {.tv_nsec = SIZE_LOOK_NS};
+    cleanup_close int news_fd = uevent_listen();
     cleanup_close int fd = fs_open(device, O_RDONLY, 0);
     uint64_t deadline_ns = deadline_in_ms(SIZE_WAIT_MS);
     uint64_t now = 0;
@@ -50,7 +49,7 @@ int mount_wait_for_size(const char *device, uint64_t bytes, struct err *e)
                            "the disk has %llu bytes and should have %llu", (unsigned long long)now,
                            (unsigned long long)bytes);
         }
-        nanosleep(&look_again, NULL); /* no event tells a process of it */
+        uevent_wait(news_fd, deadline_ns); /* RESIZE=1 */
     }
     return 0;
 }
