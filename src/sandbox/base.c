@@ -21,8 +21,6 @@
 #define BOOT_DEADLINE_MS_TCG 120000
 /* Under KVM it takes well under a second, nested KVM some more; a host where KVM does not work hangs. */
 #define BOOT_DEADLINE_MS_KVM 20000
-#define BASE_DISK_BYTES (64ull << 20)
-#define REHEARSAL_TEMPLATE "tiny"
 
 /* One build at a time: it needs the whole machine anyway, and callers of one shape share the result. */
 static pthread_mutex_t build_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -120,10 +118,10 @@ static int rehearse(struct build *b, struct machine *m, struct channel *ch, stru
                                 .machine_id = "00000000000000000000000000000000",
                                 .default_user = "root",
                                 .rehearse = true};
-    int r = template_open(b->node, REHEARSAL_TEMPLATE, &t, NULL);
+    int r = template_open(b->node, BASE_REHEARSAL_TEMPLATE, &t, NULL);
 
     if (r == -ENOENT) {
-        log_warn(NULL, "there is no template '" REHEARSAL_TEMPLATE "': the base machine is not rehearsed, first "
+        log_warn(NULL, "there is no template '" BASE_REHEARSAL_TEMPLATE "': the base machine is not rehearsed, first "
                        "commands will be slower");
         return 0;
     }

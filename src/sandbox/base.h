@@ -16,6 +16,10 @@
 
 #include "sandbox/node.h"
 
+/* The disk that a base machine has seen; a sandbox's is never smaller. */
+#define BASE_DISK_BYTES (64ull << 20)
+#define BASE_REHEARSAL_TEMPLATE "tiny"
+
 struct base {
     struct base *next;
     char key[96];

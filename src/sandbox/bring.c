@@ -164,8 +164,7 @@ static int set_up_guest(struct resident *res, const char *default_user, const ch
     return guest_setup(res->channel, &setup, deadline_ns, e);
 }
 
-int bring_from_base(struct resident *res, const char *default_user, const char *fstype, uint64_t deadline_ns,
-                    struct err *e)
+int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e)
 {
     cleanup_close int device_fd = FD_NONE;
     const struct base *base = NULL;
@@ -179,16 +178,24 @@ int bring_from_base(struct resident *res, const char *default_user, const char *
         return err_wrap(e, device_fd, "opening the base machine's device state");
     }
     r = bring_machine(res, &(struct source){base->memory_fd, device_fd, base->accel}, deadline_ns, e);
-    if (r == 0) {
-        r = machine_resume(res->machine, deadline_ns, e);
-    }
-    if (r == 0) { /* only now: QEMU's block nodes are inactive until a restored machine runs */
-        r = machine_resize_disk(res->machine, (uint64_t)res->record.shape.disk_mib << 20, deadline_ns, e);
-    }
-    if (r == 0) {
-        r = bring_attach(res, res->machine, deadline_ns, e);
-    }
+    return r < 0 ? r : let_run(res, deadline_ns, e);
+}
+
+/* Only with the machine running: QEMU's block nodes are inactive until a restored machine runs. */
+int bring_bind(struct resident *res, const char *default_user, const char *fstype, uint64_t deadline_ns,
+               struct err *e)
+{
+    int r = machine_resize_disk(res->machine, (uint64_t)res->record.shape.disk_mib << 20, deadline_ns, e);
+
     return r < 0 ? r : set_up_guest(res, default_user, fstype, deadline_ns, e);
+}
+
+int bring_from_base(struct resident *res, const char *default_user, const char *fstype, uint64_t deadline_ns,
+                    struct err *e)
+{
+    int r = bring_waiting(res, deadline_ns, e);
+
+    return r < 0 ? r : bring_bind(res, default_user, fstype, deadline_ns, e);
 }
 
 int bring_identity(struct resident *res, const struct bring_identity *identity, uint64_t deadline_ns, struct err *e)

@@ -11,6 +11,11 @@
 
 #include "sandbox/resident.h"
 
+/* The first half: a machine that runs and waits, whatever its disk. */
+MUST_CHECK int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e);
+/* The second half: what is in the disk file becomes the guest's root, at its full size. */
+MUST_CHECK int bring_bind(struct resident *res, const char *default_user, const char *fstype,
+                          uint64_t deadline_ns, struct err *e);
 MUST_CHECK int bring_from_base(struct resident *res, const char *default_user, const char *fstype,
                                uint64_t deadline_ns, struct err *e);
 

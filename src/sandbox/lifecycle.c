@@ -11,6 +11,7 @@
 #include "sandbox/history.h"
 #include "sandbox/rollback.h"
 #include "sandbox/template.h"
+#include "sandbox/warm.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -74,22 +75,56 @@ static int check_disk_size(const struct resident *res, const struct template *t,
     return 0;
 }
 
+/* From the stock: the disk is cloned into the file that the waiting machine has open. */
+static int create_warm(struct resident *res, const struct template *t, uint64_t deadline_ns, struct err *e)
+{
+    int r = res->node->warm ? warm_claim(res->node->warm, res, e) : -ENOENT;
+
+    if (r < 0) {
+        return r;
+    }
+    r = disk_clone_into(t->disk_fd, res->disk_fd);
+    return r < 0 ? err_wrap(e, r, "cloning template '%s'", t->name)
+                 : bring_bind(res, t->default_user, t->fstype, deadline_ns, e);
+}
+
+static int create_cold(struct resident *res, const struct template *t, uint64_t deadline_ns, struct err *e)
+{
+    int r = make_disk(res, t, e);
+
+    return r < 0 ? r : bring_from_base(res, t->default_user, t->fstype, deadline_ns, e);
+}
+
+/* A warm machine that fails is no reason to fail: the cold way is still there. */
+static int create_somehow(struct resident *res, const struct template *t, uint64_t deadline_ns, struct err *e)
+{
+    const struct priv_subvol what = snapshot_subvolume(res, 0);
+    struct err why = {0};
+    int r = create_warm(res, t, deadline_ns, &why);
+
+    if (r >= 0) {
+        return r;
+    }
+    if (r != -ENOENT) {
+        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "a warm machine failed, starting another: %s", why.msg);
+        bring_down(res);
+        r = priv_subvol_delete(res->node->host.priv, &what, e);
+        if (r < 0) {
+            return r;
+        }
+    }
+    return create_cold(res, t, deadline_ns, e);
+}
+
 static int create_steps(struct resident *res, const struct template *t, const struct lifecycle_caller *caller,
                         struct err *e)
 {
-    uint64_t deadline_ns = deadline_in_ms(START_DEADLINE_MS);
     int r = record_write(res->node->records_fd, &res->record, RECORD_SURVIVES_PROCESS);
 
     if (r < 0) {
         return err_wrap(e, r, "writing the record");
     }
-    r = make_disk(res, t, e);
-    if (r == 0 && caller_gone(caller)) {
-        r = canceled(e);
-    }
-    if (r == 0) {
-        r = bring_from_base(res, t->default_user, t->fstype, deadline_ns, e);
-    }
+    r = caller_gone(caller) ? canceled(e) : create_somehow(res, t, deadline_in_ms(START_DEADLINE_MS), e);
     if (r == 0 && caller_gone(caller)) {
         r = canceled(e);
     }

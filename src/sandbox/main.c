@@ -17,6 +17,7 @@
 #include "sandbox/recover.h"
 #include "sandbox/recovery.h"
 #include "sandbox/routes.h"
+#include "sandbox/warm.h"
 
 #include <cap-ng.h>
 #include <getopt.h>
@@ -42,6 +43,7 @@ static struct http_server *server; /* for the signal handler */
 struct options {
     struct node_options node;
     const char *gateway_user;
+    struct warm_options warm;
 };
 
 static const char usage[] =
@@ -50,20 +52,35 @@ static const char usage[] =
     "  --state-dir DIR     where pool and guest kernel are (/var/lib/space)\n"
     "  --run-dir DIR       where sockets are (/run/space)\n"
     "  --gateway-user USER the user besides root that may ask (space-gateway)\n"
+    "  --warm N            machines kept ready for the next creates (4)\n"
+    "  --warm-memory MIB   at most this much memory for them (2048)\n"
     "  --no-kvm            software emulation even where there is /dev/kvm\n"
     "  --help, --version\n";
+
+static int read_number(const char *text, unsigned *ret)
+{
+    uint64_t value = 0;
+
+    if (str_to_u64(text, 1u << 20, &value) < 0) {
+        fprintf(stderr, PROGRAM ": '%s' is not a number that makes sense here\n", text);
+        return -EINVAL;
+    }
+    *ret = (unsigned)value;
+    return 0;
+}
 
 static int read_options(int argc, char **argv, struct options *ret)
 {
     static const struct option table[] = {
         {"state-dir", required_argument, NULL, 's'}, {"run-dir", required_argument, NULL, 'r'},
         {"gateway-user", required_argument, NULL, 'g'}, {"no-kvm", no_argument, NULL, 'k'},
+        {"warm", required_argument, NULL, 'w'},       {"warm-memory", required_argument, NULL, 'm'},
         {"help", no_argument, NULL, 'h'},             {"version", no_argument, NULL, 'v'},
         {NULL, 0, NULL, 0},
     };
     int c;
 
-    *ret = (struct options){.node = {"/var/lib/space", "/run/space", true, 0}, .gateway_user = "space-gateway"};
+    *ret = (struct options){.node = {"/var/lib/space", "/run/space", true, 0}, .gateway_user = "space-gateway", .warm = {4, 2048}};
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
         switch (c) {
         case 's':
@@ -77,6 +94,12 @@ static int read_options(int argc, char **argv, struct options *ret)
             break;
         case 'k':
             ret->node.allow_kvm = false;
+            break;
+        case 'w':
+        case 'm':
+            if (read_number(optarg, c == 'w' ? &ret->warm.machines_max : &ret->warm.memory_mib) < 0) {
+                return -EINVAL;
+            }
             break;
         case 'h':
             fputs(usage, stdout);
@@ -183,12 +206,14 @@ static int serve(struct node *node, const struct options *o, struct err *e)
     if (r == 0) {
         sigaction(SIGTERM, &action, NULL);
         sigaction(SIGINT, &action, NULL);
+        node->warm = warm_start(node, &o->warm);
         recovery = recovery_start(node);
         monitor = monitor_start(node, recovery);
         log_info(NULL, "serving on %s; VMM %s, %s", socket, node->vmm_version, node_accel_name(node->accel));
         r = http_server_run(server, e);
         monitor_stop(monitor);
         recovery_stop(recovery);
+        warm_stop(TAKE_PTR(node->warm));
     }
     http_server_free(server);
     return r;

@@ -45,6 +45,8 @@ struct node {
     enum qemu_accel accel;
     char accel_why[200]; /* for people: why it is not KVM */
 
+    struct warm *warm;   /* borrowed: main's; NULL: no warm machines */
+
     pthread_mutex_t lock;       /* guards what follows */
     struct resident *residents; /* owned: list */
     struct base *bases;         /* owned: list */
