@@ -39,6 +39,8 @@ struct channel {
     int wake_fd; /* owned */
     bool wake_pending;
     bool held;
+    uint64_t ping_after_ns;
+    uint64_t ping_wait_ns;
     pthread_t thread;
 
     char nonce[LINK_NONCE_LEN + 1]; /* of the newest HELLO */

@@ -145,11 +145,11 @@ static void io_keep_alive(struct channel *ch, uint64_t now)
 
     if (ch->held || ch->n_streams == 0) {
         ch->ping_ns = 0;
-    } else if (ch->ping_ns && now >= ch->ping_ns + CHANNEL_PING_WAIT_MS * NS_PER_MS) {
-        err_set(&why, -ECONNRESET, "guest_gone", "the sandbox has not answered for %d seconds",
-                (CHANNEL_PING_AFTER_MS + CHANNEL_PING_WAIT_MS) / 1000);
+    } else if (ch->ping_ns && now >= ch->ping_ns + ch->ping_wait_ns) {
+        err_set(&why, -ECONNRESET, "guest_gone", "the sandbox has not answered for %llu ms",
+                (unsigned long long)((ch->ping_after_ns + ch->ping_wait_ns) / NS_PER_MS));
         channel_session_end(ch, &why);
-    } else if (!ch->ping_ns && now >= ch->received_ns + CHANNEL_PING_AFTER_MS * NS_PER_MS) {
+    } else if (!ch->ping_ns && now >= ch->received_ns + ch->ping_after_ns) {
         ch->ping_ns = now;
         channel_session_ping(ch);
     }
@@ -189,8 +189,7 @@ static uint64_t io_deadline(const struct channel *ch)
         if (ch->held || ch->n_streams == 0) {
             return DEADLINE_NEVER;
         }
-        return ch->ping_ns ? ch->ping_ns + CHANNEL_PING_WAIT_MS * NS_PER_MS
-                           : ch->received_ns + CHANNEL_PING_AFTER_MS * NS_PER_MS;
+        return ch->ping_ns ? ch->ping_ns + ch->ping_wait_ns : ch->received_ns + ch->ping_after_ns;
     case CHANNEL_CLOSED:
         break;
     }
@@ -362,6 +361,10 @@ int channel_new(const struct channel_options *options, struct channel **ret, str
     ch->fd = options->path ? FD_NONE : options->fd;
     ch->state = options->path ? CHANNEL_DOWN : CHANNEL_HELLO;
     ch->interval_ns = CHANNEL_HELLO_FIRST_MS * NS_PER_MS;
+    ch->ping_after_ns =
+        (options->ping_after_ms ? options->ping_after_ms : CHANNEL_PING_AFTER_MS) * NS_PER_MS;
+    ch->ping_wait_ns =
+        (options->ping_wait_ms ? options->ping_wait_ms : CHANNEL_PING_WAIT_MS) * NS_PER_MS;
     ch->out = BUF_INIT(3 * CHANNEL_PULL_MAX);
     ch->in = xmalloc(CHANNEL_READ_SIZE);
     pthread_mutex_init(&ch->lock, NULL);

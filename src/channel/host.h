@@ -56,7 +56,9 @@ struct channel_stream;
 struct channel_options {
     const char *path; /* borrowed; the socket to connect to, again and again; NULL: use fd */
     int fd; /* taken over when path is NULL, also on failure; lost for good when it breaks */
-    const char *sandbox; /* borrowed; for log lines; may be NULL */
+    const char *sandbox;    /* borrowed; for log lines; may be NULL */
+    unsigned ping_after_ms; /* 0: CHANNEL_PING_AFTER_MS */
+    unsigned ping_wait_ms;  /* 0: CHANNEL_PING_WAIT_MS */
 };
 
 struct channel_header {

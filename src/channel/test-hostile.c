@@ -64,15 +64,21 @@ static bool answer_hello(struct hostile *h)
     return false;
 }
 
-static bool hostile_new(struct hostile *h)
+static bool hostile_new_with(struct hostile *h, struct channel_options options)
 {
     int fds[2];
 
     *h = (struct hostile){0};
     ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
-    ASSERT(channel_new(&(struct channel_options){.fd = fds[0]}, &h->ch, NULL) == 0);
+    options.fd = fds[0];
+    ASSERT(channel_new(&options, &h->ch, NULL) == 0);
     h->fd = fds[1];
     return answer_hello(h) && channel_wait(h->ch, SOON, NULL) == 0;
+}
+
+static bool hostile_new(struct hostile *h)
+{
+    return hostile_new_with(h, (struct channel_options){0});
 }
 
 static void hostile_done(struct hostile *h)
@@ -487,6 +493,43 @@ static void a_guest_that_always_begins_afresh_does_not_make_us_spin(void)
     hostile_done(&h);
 }
 
+/* It took a request and says nothing more: the host asks, waits, and gives it up. */
+static void a_silent_guest_is_given_up(void)
+{
+    struct hostile h;
+    struct channel_stream *s;
+    struct err e = {0};
+
+    REQUIRE(hostile_new_with(&h, (struct channel_options){.ping_after_ms = 5, .ping_wait_ms = 20}));
+    s = ask(&h);
+    REQUIRE(s);
+    CHECK_INT(outcome(s, &e), -ECONNRESET);
+    CHECK_STR(e.reason, "guest_gone");
+    channel_stream_free(s);
+    check_heals(&h);
+    hostile_done(&h);
+}
+
+/* A paused machine cannot answer, and is not asked. */
+static void a_held_channel_is_not_given_up(void)
+{
+    struct hostile h;
+    struct channel_stream *s;
+    struct err e = {0};
+    const struct channel_head *head = NULL;
+
+    REQUIRE(hostile_new_with(&h, (struct channel_options){.ping_after_ms = 1, .ping_wait_ms = 1}));
+    channel_hold(h.ch, true);
+    s = ask(&h);
+    REQUIRE(s);
+    CHECK_INT(channel_stream_read_head(s, deadline_in_ms(100), &head, &e), -ETIMEDOUT);
+    CHECK(channel_is_up(h.ch));
+    channel_hold(h.ch, false);
+    CHECK_INT(channel_stream_read_head(s, SOON, &head, &e), -ECONNRESET);
+    channel_stream_free(s);
+    hostile_done(&h);
+}
+
 /* An ACK that does not know the nonce, records of nonsense: nothing begins. */
 static void a_forged_ack_begins_nothing(void)
 {
@@ -505,4 +548,5 @@ static void a_forged_ack_begins_nothing(void)
 
 TEST_MAIN(T(attacks_end_the_session_and_nothing_else), T(attacks_on_a_stream_end_it),
           T(heads_have_limits), T(a_guest_that_always_begins_afresh_does_not_make_us_spin),
+          T(a_silent_guest_is_given_up), T(a_held_channel_is_not_given_up),
           T(a_forged_ack_begins_nothing))

@@ -78,12 +78,20 @@ static int mount_child(void *arg, struct err *e)
         .hostname = st->spec.hostname,
         .machine_id = st->spec.machine_id,
     };
+    struct err inner;
     int r = mount_flush_device(spec.device, e);
 
     if (r == 0) {
         r = mount_wait_for_size(spec.device, (uint64_t)st->spec.disk_bytes, e);
     }
-    return r < 0 ? r : mount_sandbox(&spec, e);
+    if (r == 0) {
+        r = mount_sandbox(&spec, e);
+    }
+    if (r < 0 && !e->reason[0]) { /* not the fault of what was asked */
+        inner = *e;
+        r = err_set(e, -EIO, "disk_unusable", "%s", inner.msg);
+    }
+    return r;
 }
 
 /* The helper stands in the new namespace: take hold of it. */
