@@ -32,7 +32,7 @@ void buf_reset(struct buf *b);
 MUST_CHECK int buf_add(struct buf *b, const void *data, size_t len);
 MUST_CHECK int buf_add_str(struct buf *b, const char *s);
 MUST_CHECK int buf_printf(struct buf *b, const char *fmt, ...) PRINTF(2, 3);
-MUST_CHECK int buf_vprintf(struct buf *b, const char *fmt, va_list ap);
+MUST_CHECK int buf_vprintf(struct buf *b, const char *fmt, va_list ap) PRINTF(2, 0);
 /* Room for len more bytes at the end; write there, then buf_commit() what was written. */
 MUST_CHECK int buf_reserve(struct buf *b, size_t len, void **ret);
 void buf_commit(struct buf *b, size_t len);

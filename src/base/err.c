@@ -42,7 +42,7 @@ static const struct {
     {"unavailable", 503}, {"bad_answer", 502}, {"answer_cut", 502}, {"answer_too_large", 502},
 };
 
-static void err_put(struct err *e, int code, const char *reason, const char *fmt, va_list ap)
+static PRINTF(4, 0) void err_put(struct err *e, int code, const char *reason, const char *fmt, va_list ap)
 {
     ASSERT(code < 0);
     if (!e) {

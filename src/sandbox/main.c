@@ -17,6 +17,7 @@
 #include "sandbox/recover.h"
 #include "sandbox/recovery.h"
 #include "sandbox/routes.h"
+#include "sandbox/scheduler.h"
 #include "sandbox/warm.h"
 
 #include <cap-ng.h>
@@ -196,6 +197,7 @@ static int serve(struct node *node, const struct options *o, struct err *e)
 {
     cleanup_free char *socket = xasprintf("%s/sandbox-manager.sock", o->node.run_dir);
     struct sigaction action = {.sa_handler = on_signal};
+    struct scheduler *scheduler;
     struct recovery *recovery;
     struct monitor *monitor;
     int r;
@@ -209,8 +211,10 @@ static int serve(struct node *node, const struct options *o, struct err *e)
         node->warm = warm_start(node, &o->warm);
         recovery = recovery_start(node);
         monitor = monitor_start(node, recovery);
+        scheduler = scheduler_start(node);
         log_info(NULL, "serving on %s; VMM %s, %s", socket, node->vmm_version, node_accel_name(node->accel));
         r = http_server_run(server, e);
+        scheduler_stop(scheduler);
         monitor_stop(monitor);
         recovery_stop(recovery);
         warm_stop(TAKE_PTR(node->warm));

@@ -30,8 +30,9 @@ int record_from_request(json_t *body, struct record *ret, struct err *e)
         {"disk_mib", JSON_FIELD_INT, 0},              {"env", JSON_FIELD_STRING_MAP, JSON_NULLABLE},
         {"metadata", JSON_FIELD_OBJECT, JSON_NULLABLE}, {"org", JSON_FIELD_STRING, JSON_NULLABLE},
         {"project", JSON_FIELD_STRING, JSON_NULLABLE},
+        {"policy", JSON_FIELD_OBJECT, JSON_NULLABLE},
     };
-    struct record rec = {.state = SANDBOX_STATE_CREATING};
+    struct record rec = {.state = SANDBOX_STATE_CREATING, .policy = policy_default()};
     uint8_t machine_id[16];
     int r = json_check_object(body, fields, ARRAY_SIZE(fields), e);
 
@@ -42,6 +43,9 @@ int record_from_request(json_t *body, struct record *ret, struct err *e)
         return err_field(e, -EINVAL, "invalid_field", "id", "'id' is not a sandbox id");
     }
     r = shape_from_json(body, &rec.shape, e);
+    if (r == 0 && json_is_object(json_object_get(body, "policy"))) {
+        r = policy_from_json(json_object_get(body, "policy"), &rec.policy, e);
+    }
     if (r < 0) {
         return r;
     }
@@ -80,6 +84,7 @@ json_t *record_to_json(const struct record *rec)
         "parent_n", (int)rec->parent_n, "wake_on_request", rec->wake_on_request);
 
     ASSERT(root);
+    json_object_set_new(root, "policy", policy_to_json(&rec->policy));
     if (rec->has_machine) {
         json_object_set_new(root, "machine",
                             json_pack("{s:s, s:i, s:I, s:i}", "id", rec->machine.id, "pid", rec->machine.pid,
@@ -109,8 +114,9 @@ static int machine_from_json(json_t *m, struct record *rec)
 
 int record_from_json(json_t *root, struct record *ret)
 {
-    struct record rec = {0};
+    struct record rec = {.policy = policy_default()};
     json_t *env = json_object_get(root, "env");
+    json_t *policy = json_object_get(root, "policy");
 
     if (json_get_int(root, "version", 0) != RECORD_VERSION || !json_is_object(env) ||
         copy_field(root, "id", rec.id, sizeof(rec.id)) < 0 || !id_valid(ID_SANDBOX, rec.id) ||
@@ -121,6 +127,7 @@ int record_from_json(json_t *root, struct record *ret)
         copy_field(root, "reason", rec.reason, sizeof(rec.reason)) < 0 ||
         !sandbox_state_parse(json_get_string(root, "state", ""), &rec.state) ||
         shape_from_json(root, &rec.shape, NULL) < 0 ||
+        (policy && policy_from_json(policy, &rec.policy, NULL) < 0) ||
         machine_from_json(json_object_get(root, "machine"), &rec) < 0) {
         return -EBADMSG;
     }

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "machine/machine.h"
 #include "model/names.h"
+#include "model/policy.h"
 #include "model/sandbox-state.h"
 #include "model/shape.h"
 
@@ -29,6 +30,7 @@ struct record {
     uint64_t created_at_ms;
     uint64_t started_at_ms;
     enum qemu_accel accel;
+    struct policy policy;
     bool wake_on_request;     /* while paused: the next request resumes it */
     uint32_t disk_n;          /* which subvolume is the disk: see snapshot.h */
     uint32_t last_n;          /* the highest number ever used */

@@ -33,7 +33,9 @@ static void bring_back(struct resident *res)
     pthread_mutex_lock(&res->op);
     if (!res->gone && res->wants_recovery && resident_state(res) == SANDBOX_STATE_FAILED) {
         res->wants_recovery = false;
-        if (!may_try(res)) {
+        if (res->record.policy.recover == POLICY_RECOVER_NONE) {
+            history_add(res, "left_failed", "its policy wants no recovery");
+        } else if (!may_try(res)) {
             history_add(res, "given_up", "it ended %d times within %u minutes", RECOVERY_TRIES,
                         RECOVERY_WINDOW_MS / 60000);
         } else if (rollback_recover(res, &e) < 0) {

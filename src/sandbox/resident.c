@@ -179,6 +179,27 @@ int resident_set_state(struct resident *res, enum sandbox_state to, const char *
     return r;
 }
 
+int resident_set_policy(struct resident *res, const struct policy *policy, struct err *e)
+{
+    int r;
+
+    pthread_mutex_lock(&res->lock);
+    res->record.policy = *policy;
+    r = write_record(res, RECORD_SURVIVES_HOST, e);
+    pthread_mutex_unlock(&res->lock);
+    return r;
+}
+
+bool resident_wakes(struct resident *res)
+{
+    bool wakes;
+
+    pthread_mutex_lock(&res->lock);
+    wakes = res->record.state == SANDBOX_STATE_PAUSED && res->record.wake_on_request;
+    pthread_mutex_unlock(&res->lock);
+    return wakes;
+}
+
 enum sandbox_state resident_state(struct resident *res)
 {
     enum sandbox_state state;
@@ -248,6 +269,7 @@ json_t *resident_to_json(struct resident *res)
                     (json_int_t)res->record.started_at_ms, "reason",
                     res->record.reason[0] ? res->record.reason : NULL);
     ASSERT(out);
+    json_object_set_new(out, "policy", policy_to_json(&res->record.policy));
     if (res->record.has_machine) {
         json_object_set_new(out, "pid", json_integer(res->record.machine.pid));
     }

@@ -28,6 +28,10 @@ struct resident {
     bool wants_recovery;        /* its machine ended by itself: see recovery.h */
     unsigned recovery_tries;
     uint64_t recovery_since_ms;
+    /* The scheduler's own: its last look for idleness, what it saw then, and when the guest last worked. */
+    uint64_t idle_looked_ms;
+    uint64_t idle_cpu_ms;
+    uint64_t busy_ms;
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t idle;  /* guest_users has become 0 */
@@ -61,7 +65,10 @@ void resident_free_all(struct node *node);
 /* Moves the state, by the node, with a reason or NULL, and writes the record. */
 MUST_CHECK int resident_set_state(struct resident *res, enum sandbox_state to, const char *reason,
                                   enum record_durability durability, struct err *e);
+MUST_CHECK int resident_set_policy(struct resident *res, const struct policy *policy, struct err *e);
 enum sandbox_state resident_state(struct resident *res);
+/* Paused, and to be resumed by the next request. */
+bool resident_wakes(struct resident *res);
 
 /* The channel of a running sandbox. -ENOTCONN "not_running" with the state and what to do. */
 MUST_CHECK int resident_guest_begin(struct resident *res, struct channel **ret, struct err *e);

@@ -199,7 +199,8 @@ int rollback_to(struct resident *res, const char *snapshot_id, struct rollback_r
 
 int rollback_recover(struct resident *res, struct err *e)
 {
-    struct snapshot *target = snapshot_newest(res, SNAPSHOT_FULL);
+    bool memory = res->record.policy.recover == POLICY_RECOVER_MEMORY;
+    struct snapshot *target = memory ? snapshot_newest(res, SNAPSHOT_FULL) : NULL;
     struct snapshot *found = NULL;
     bool cold = true;
     int r;

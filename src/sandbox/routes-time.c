@@ -289,3 +289,27 @@ int route_history(struct http_request *req, struct err *e)
     }
     return r < 0 ? r : http_reply_json_take(req, 200, json_pack("{s:o}", "history", all), e);
 }
+
+/* The whole policy anew: what the body does not name gets its default. */
+int route_policy(struct http_request *req, struct err *e)
+{
+    CLEANUP(resident_unrefp) struct resident *res = NULL;
+    cleanup_json json_t *body = NULL;
+    struct policy policy;
+    int r = route_find(req, &res, e);
+
+    if (r == 0) {
+        r = http_body_json(req, BODY_MAX, &body, e);
+    }
+    if (r == 0) {
+        r = policy_from_json(body, &policy, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    pthread_mutex_lock(&res->op);
+    r = res->gone ? err_set(e, -ENOENT, "sandbox_not_found", "the sandbox has been deleted")
+                  : resident_set_policy(res, &policy, e);
+    pthread_mutex_unlock(&res->op);
+    return r < 0 ? r : http_reply_json_take(req, 200, policy_to_json(&policy), e);
+}

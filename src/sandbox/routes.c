@@ -6,6 +6,7 @@
 #include "sandbox/guest-proxy.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/metrics.h"
+#include "sandbox/pause.h"
 #include "sandbox/template.h"
 
 #include <string.h>
@@ -131,6 +132,9 @@ static int guest(struct http_request *req, struct err *e)
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     int r = route_find(req, &res, e);
 
+    if (r == 0 && resident_wakes(res)) {
+        r = resume_sandbox(res, e); /* paused for idleness: the client notices no more than a delay */
+    }
     return r < 0 ? r : guest_proxy(req, res, http_request_param(req, "rest"), e);
 }
 
@@ -236,6 +240,7 @@ static const struct http_route routes[] = {
     {"DELETE", "/v1/sandboxes/{id}/snapshots/{snapshot}", route_snapshot_delete, 0},
     {"POST", "/v1/sandboxes/{id}/rollback", route_rollback, 0},
     {"POST", "/v1/sandboxes/{id}/fork", route_fork, 0},
+    {"PATCH", "/v1/sandboxes/{id}/policy", route_policy, 0},
     {"GET", "/v1/sandboxes/{id}/history", route_history, 0},
     {"GET", "/v1/sandboxes/{id}/logs", logs, 0},
     {"*", "/v1/sandboxes/{id}/guest{rest...}", guest, 0},

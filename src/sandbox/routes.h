@@ -21,3 +21,4 @@ http_handler_fn route_snapshot_delete;
 http_handler_fn route_rollback;
 http_handler_fn route_fork;
 http_handler_fn route_history;
+http_handler_fn route_policy;

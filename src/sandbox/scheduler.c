@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/scheduler.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "sandbox/guest.h"
+#include "sandbox/history.h"
+#include "sandbox/pause.h"
+
+#include <string.h>
+#include <time.h>
+
+#define LOOK_EVERY_S 1
+#define IDLE_LOOK_MS 5000
+#define METRICS_DEADLINE_MS 3000
+/* Of one processor: a kernel and a daemon that wait use far less. */
+#define BUSY_PERCENT 10
+/* Below this share of the pool snapshots are given up. */
+#define POOL_SHORT_PERCENT 10
+
+struct scheduler {
+    struct node *node; /* borrowed: lives longer */
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t news;
+    bool stop;
+};
+
+/* ---- snapshots ---- */
+
+static uint64_t last_of_kind_ms(struct resident *res, enum snapshot_kind kind)
+{
+    const struct snapshot *s = snapshot_newest(res, kind);
+
+    return s ? s->created_at_ms : res->record.started_at_ms;
+}
+
+static bool is_due(struct resident *res, enum snapshot_kind kind, uint32_t every_s, uint64_t now_ms)
+{
+    return every_s > 0 && now_ms - last_of_kind_ms(res, kind) >= (uint64_t)every_s * 1000;
+}
+
+/* Retention: what people made or marked stays, and what one would go back to. */
+static bool is_fixed(struct resident *res, const struct snapshot *s)
+{
+    return s->keep || str_eq(s->made_by, "request") || s == snapshot_newest(res, s->kind);
+}
+
+static void drop(struct resident *res, struct snapshot *s, const char *why)
+{
+    struct err e = {0};
+    char id[ID_SIZE];
+
+    memcpy(id, s->id, sizeof(id));
+    if (snapshot_delete(res, s, &e) < 0) {
+        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "cannot delete snapshot %s, ignoring: %s", id, e.msg);
+    } else {
+        history_add(res, "snapshot_deleted", "%s: %s", id, why);
+    }
+}
+
+static void thin_out(struct resident *res, uint64_t now_ms)
+{
+    cleanup_free struct policy_item *items = NULL;
+    cleanup_free struct snapshot **of = NULL;
+    size_t n = 0;
+
+    for (struct snapshot *s = res->snapshots; s; s = s->next) {
+        n++;
+    }
+    items = xnew_n(struct policy_item, n);
+    of = xnew_n(struct snapshot *, n);
+    n = 0;
+    for (struct snapshot *s = res->snapshots; s; s = s->next) {
+        of[n] = s;
+        items[n++] = (struct policy_item){s->created_at_ms, s->kind == SNAPSHOT_FULL, is_fixed(res, s), false};
+    }
+    policy_thin(&res->record.policy, now_ms, items, n);
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].drop) {
+            drop(res, of[i], "thinned out by age");
+        }
+    }
+}
+
+static void take_due(struct resident *res, uint64_t now_ms)
+{
+    const struct policy *p = &res->record.policy;
+    struct snapshot_wish wish = {.kind = SNAPSHOT_DISK, .made_by = "schedule"};
+    struct snapshot *snap = NULL;
+    struct err e = {0};
+
+    if (is_due(res, SNAPSHOT_FULL, p->full_every_s, now_ms)) {
+        wish.kind = SNAPSHOT_FULL;
+    } else if (!is_due(res, SNAPSHOT_DISK, p->disk_every_s, now_ms)) {
+        return;
+    }
+    if (snapshot_take(res, &wish, &snap, &e) < 0) {
+        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "no snapshot by schedule, trying again: %s", e.msg);
+        return;
+    }
+    thin_out(res, now_ms);
+}
+
+/* ---- idleness ---- */
+
+static int read_metrics(struct resident *res, json_t **ret)
+{
+    struct channel *ch = NULL;
+    int r = resident_guest_begin(res, &ch, NULL);
+
+    if (r < 0) {
+        return r;
+    }
+    r = guest_call(ch, &(struct guest_call){"GET", "/metrics", NULL, deadline_in_ms(METRICS_DEADLINE_MS)}, ret, NULL);
+    resident_guest_end(res);
+    return r;
+}
+
+/* Does anything work in there now? Programs that were left in the background show by their processor time. */
+static bool guest_is_busy(struct resident *res, json_t *metrics, uint64_t now_ms)
+{
+    json_t *cpu = json_object_get(metrics, "cpu");
+    uint64_t used_ms = (uint64_t)json_get_int(cpu, "user_ms", 0) + (uint64_t)json_get_int(cpu, "system_ms", 0);
+    uint64_t used_since = used_ms - MIN(res->idle_cpu_ms, used_ms);
+    uint64_t since_ms = now_ms - res->idle_looked_ms;
+
+    res->idle_cpu_ms = used_ms;
+    return json_get_int(json_object_get(metrics, "commands"), "active", 1) > 0 ||
+           json_get_int(json_object_get(metrics, "activity"), "connections", 1) > 0 ||
+           used_since * 100 > since_ms * BUSY_PERCENT;
+}
+
+static bool guest_is_idle(struct resident *res, uint64_t idle_ms, uint64_t now_ms)
+{
+    cleanup_json json_t *metrics = NULL;
+
+    /* What cannot be seen is not idle. */
+    if (read_metrics(res, &metrics) < 0 || guest_is_busy(res, metrics, now_ms)) {
+        res->busy_ms = now_ms;
+    }
+    res->idle_looked_ms = now_ms;
+    res->busy_ms = MAX(res->busy_ms, res->record.started_at_ms);
+    return now_ms - res->busy_ms >= idle_ms &&
+           (uint64_t)json_get_int(json_object_get(metrics, "activity"), "idle_ms", 0) >= idle_ms;
+}
+
+/* Called without the op lock: pausing takes it. */
+static void pause_if_idle(struct resident *res, uint64_t now_ms)
+{
+    uint64_t idle_ms = (uint64_t)res->record.policy.idle_pause_s * 1000;
+    struct err e = {0};
+
+    if (idle_ms == 0 || resident_state(res) != SANDBOX_STATE_RUNNING ||
+        now_ms - res->idle_looked_ms < MIN((uint64_t)IDLE_LOOK_MS, idle_ms)) {
+        return;
+    }
+    if (guest_is_idle(res, idle_ms, now_ms) &&
+        pause_sandbox(res, &(struct pause_wish){.durable = true, .wake_on_request = true}, &e) < 0) {
+        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "cannot pause an idle sandbox: %s", e.msg);
+    }
+}
+
+/* ---- room ---- */
+
+static bool pool_is_short(const struct node *node)
+{
+    uint64_t free_bytes = 0;
+    uint64_t total_bytes = 0;
+
+    return node_pool_space(node, &free_bytes, &total_bytes) == 0 &&
+           (free_bytes < NODE_POOL_RESERVE_BYTES || free_bytes < total_bytes / 100 * POOL_SHORT_PERCENT);
+}
+
+static struct snapshot *oldest_spare(struct resident *res)
+{
+    struct snapshot *oldest = NULL;
+
+    for (struct snapshot *s = res->snapshots; s; s = s->next) {
+        if (!is_fixed(res, s)) {
+            oldest = s; /* the list is newest first */
+        }
+    }
+    return oldest;
+}
+
+/* One snapshot a look, the oldest on the node that nobody needs. */
+static void make_room(struct node *node)
+{
+    struct resident *chosen = NULL;
+    uint64_t chosen_ms = UINT64_MAX;
+
+    for (struct resident *res = resident_next_take(node, NULL); res; res = resident_next_take(node, res)) {
+        const struct snapshot *s;
+
+        if (pthread_mutex_trylock(&res->op) != 0) {
+            continue;
+        }
+        s = oldest_spare(res);
+        if (s && s->created_at_ms < chosen_ms) {
+            chosen_ms = s->created_at_ms;
+            resident_unref(chosen);
+            chosen = resident_find(node, res->record.id);
+        }
+        pthread_mutex_unlock(&res->op);
+    }
+    if (!chosen) {
+        return;
+    }
+    pthread_mutex_lock(&chosen->op);
+    if (oldest_spare(chosen)) {
+        drop(chosen, oldest_spare(chosen), "the pool runs short of space");
+    }
+    pthread_mutex_unlock(&chosen->op);
+    resident_unref(chosen);
+}
+
+/* ---- the look ---- */
+
+static void look_at(struct resident *res)
+{
+    uint64_t now_ms = clock_wall_ms();
+
+    pause_if_idle(res, now_ms);
+    if (pthread_mutex_trylock(&res->op) != 0) {
+        return;
+    }
+    if (!res->gone && resident_state(res) == SANDBOX_STATE_RUNNING) {
+        take_due(res, now_ms);
+    }
+    pthread_mutex_unlock(&res->op);
+}
+
+static void look(struct node *node)
+{
+    for (struct resident *res = resident_next_take(node, NULL); res; res = resident_next_take(node, res)) {
+        look_at(res);
+    }
+    if (pool_is_short(node)) {
+        make_room(node);
+    }
+}
+
+static void *scheduler_main(void *arg)
+{
+    struct scheduler *s = arg;
+
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop) {
+        struct timespec until;
+
+        pthread_mutex_unlock(&s->lock);
+        look(s->node);
+        pthread_mutex_lock(&s->lock);
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += LOOK_EVERY_S;
+        if (!s->stop) {
+            pthread_cond_timedwait(&s->news, &s->lock, &until);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+struct scheduler *scheduler_start(struct node *node)
+{
+    struct scheduler *s = xnew(struct scheduler);
+
+    s->node = node;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->news, NULL);
+    ASSERT(pthread_create(&s->thread, NULL, scheduler_main, s) == 0);
+    return s;
+}
+
+void scheduler_stop(struct scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_signal(&s->news);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    pthread_cond_destroy(&s->news);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is done without being asked: snapshots by each sandbox's policy, their thinning out with age, pausing of idle
+ * sandboxes, and making room when the pool runs short. One thread, one look a second; a sandbox
+ * that is busy with an operation is left for the next look.
+ *
+ * Retention never touches what people made or marked, nor the newest of each kind in a sandbox's own past. When the
+ * pool runs short it goes further and takes the oldest of what schedules made, whatever the policy.
+ *
+ * Idle is what the guest's daemon sees: no command runs, no terminal or file request is open, nothing has
+ * asked, and the processor rests. A job that is quiet but works is not idle.
+ */
+#pragma once
+
+#include "sandbox/node.h"
+
+struct scheduler;
+
+struct scheduler *scheduler_start(struct node *node);
+void scheduler_stop(struct scheduler *scheduler);
