@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
-#include "jail/fault.h"
+#include "base/fault.h"
 
 #include <dirent.h>
 #include <fcntl.h>

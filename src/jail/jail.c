@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/sock.h"
-#include "jail/fault.h"
+#include "base/fault.h"
 #include "jail/filter.h"
 #include "jail/jail-internal.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "jail/fault.h"
+#include "base/fault.h"
 #include "jail/jail-internal.h"
 
 #include <fcntl.h>

@@ -7,7 +7,7 @@
  */
 #include "base/fs.h"
 #include "base/sock.h"
-#include "jail/fault.h"
+#include "base/fault.h"
 #include "jail/filter.h"
 #include "machine/memory-copy.h"
 #include "privileged/fdcheck.h"

@@ -2,7 +2,7 @@
 /* The machine primitives of ipc/priv.h. State is in the cgroups and in /proc only. */
 #include "base/clock.h"
 #include "base/proc.h"
-#include "jail/fault.h"
+#include "base/fault.h"
 #include "jail/jail.h"
 #include "machine/qemu-args.h"
 #include "privileged/fdcheck.h"

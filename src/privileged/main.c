@@ -13,7 +13,7 @@
  */
 #include "base/log.h"
 #include "base/sock.h"
-#include "jail/fault.h"
+#include "base/fault.h"
 #include "jail/filter.h"
 #include "machine/qemu-args.h"
 #include "privileged/isolate.h"

@@ -9,7 +9,7 @@
  * deleted or copied must be the root of a subvolume.
  */
 #include "base/fs.h"
-#include "jail/fault.h"
+#include "base/fault.h"
 #include "privileged/ops.h"
 
 #include <fcntl.h>

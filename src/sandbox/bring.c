@@ -2,6 +2,7 @@
 #include "sandbox/bring.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "sandbox/base.h"
@@ -83,7 +84,8 @@ static int start_vmm(struct resident *res, const struct source *source, uint32_t
         return err_wrap(e, r, "keeping the machine's memory file");
     }
     spec.console_fd = console_fd;
-    r = machine_start(&res->node->host, &spec, deadline_ns, ret, e);
+    r = FAULT("machine.start") ? err_wrap(e, -EIO, "starting the VMM")
+                               : machine_start(&res->node->host, &spec, deadline_ns, ret, e);
     if (r < 0) {
         memory_unlink(res->node, id);
     }
@@ -117,7 +119,7 @@ static int bring_machine(struct resident *res, const struct source *source, uint
         return r;
     }
     keep_machine(res, m, source->accel);
-    return 0;
+    return FAULT("machine.started") ? err_wrap(e, -EIO, "starting the VMM") : 0;
 }
 
 int bring_attach(struct resident *res, struct machine *machine_take, uint64_t deadline_ns, struct err *e)
@@ -144,7 +146,8 @@ static void name_host(const struct resident *res, char ret[static HOSTNAME_SIZE]
 
 static int let_run(struct resident *res, uint64_t deadline_ns, struct err *e)
 {
-    int r = machine_resume(res->machine, deadline_ns, e);
+    int r = FAULT("machine.resume") ? err_wrap(e, -EIO, "letting the machine run")
+                                    : machine_resume(res->machine, deadline_ns, e);
 
     return r < 0 ? r : bring_attach(res, res->machine, deadline_ns, e);
 }
@@ -185,7 +188,9 @@ int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e)
 int bring_bind(struct resident *res, const char *default_user, const char *fstype, uint64_t deadline_ns,
                struct err *e)
 {
-    int r = machine_resize_disk(res->machine, (uint64_t)res->record.shape.disk_mib << 20, deadline_ns, e);
+    int r = FAULT("machine.bind") ? err_wrap(e, -EIO, "binding the disk")
+                                  : machine_resize_disk(res->machine, (uint64_t)res->record.shape.disk_mib << 20,
+                                                        deadline_ns, e);
 
     return r < 0 ? r : set_up_guest(res, default_user, fstype, deadline_ns, e);
 }

@@ -2,6 +2,7 @@
 #include "sandbox/checkpoint.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/sock.h"
@@ -87,7 +88,7 @@ static int make_files(struct saving *s, struct err *e)
     if (s->device_fd < 0) {
         return err_wrap(e, s->device_fd, "making the checkpoint's files");
     }
-    r = disk_clone_into(from, s->memory_fd);
+    r = FAULT("checkpoint.clone") ? -EIO : disk_clone_into(from, s->memory_fd);
     return r < 0 ? err_wrap(e, r, "cloning the memory file") : 0;
 }
 
@@ -146,10 +147,13 @@ static int copy_while_running(struct saving *s, struct err *e)
 
 static int save_in_pause(struct saving *s, uint64_t deadline_ns, struct err *e)
 {
-    int r = copy_round(s, e);
+    int r = FAULT("checkpoint.paused") ? err_wrap(e, -EIO, "saving in the pause") : copy_round(s, e);
 
     if (r == 0) {
         r = machine_save_state(s->job->machine, s->device_fd, deadline_ns, e);
+    }
+    if (r == 0 && FAULT("checkpoint.device_saved")) {
+        r = err_wrap(e, -EIO, "saving the devices");
     }
     if (r == 0 && s->job->in_pause) {
         r = s->job->in_pause(s->job->arg, e);
@@ -182,7 +186,7 @@ static int pause_and_save(struct saving *s, uint64_t *ret_pause_ns, struct err *
 /* Read by the VMM's user from now on, written by nobody. */
 static int seal_files(const struct saving *s, struct err *e)
 {
-    if (fchmod(s->memory_fd, 0444) < 0 || fchmod(s->device_fd, 0444) < 0 || fsync(s->memory_fd) < 0 ||
+    if (FAULT("checkpoint.seal") || fchmod(s->memory_fd, 0444) < 0 || fchmod(s->device_fd, 0444) < 0 || fsync(s->memory_fd) < 0 ||
         fsync(s->device_fd) < 0 || fsync(s->dir_fd) < 0) {
         return err_wrap(e, -errno, "storing the checkpoint");
     }
@@ -201,6 +205,9 @@ int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *r
     }
     if (r == 0) {
         r = copy_while_running(&s, e);
+    }
+    if (r == 0 && FAULT("checkpoint.copied")) {
+        r = err_wrap(e, -EIO, "copying the memory");
     }
     if (r == 0) {
         r = pause_and_save(&s, &pause_ns, e);

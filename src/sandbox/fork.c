@@ -2,6 +2,7 @@
 #include "sandbox/fork.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "sandbox/bring.h"
 #include "sandbox/history.h"
@@ -49,6 +50,7 @@ static int clone_disk(const struct forking *f, struct resident *child, struct er
                                                  .to = snapshot_subvolume(child, 0)};
     int r = priv_subvol_snapshot(child->node->host.priv, &request, e);
 
+    r = r == 0 && FAULT("fork.disk_cloned") ? -EIO : r;
     return r < 0 ? err_wrap(e, r, "cloning the disk") : bring_open_disk(child, e);
 }
 
@@ -77,6 +79,9 @@ static int make_child(const struct forking *f, struct resident *child, struct er
     }
     if (r == 0) {
         r = start_child(f, child, e);
+    }
+    if (r == 0 && FAULT("fork.child_up")) {
+        r = err_wrap(e, -EIO, "finishing a child");
     }
     if (r == 0) {
         history_add(child, "forked", "from sandbox %s", f->parent->record.id);
@@ -191,6 +196,9 @@ int fork_sandbox(struct resident *parent, const struct fork_wish *wish, struct r
     pthread_mutex_init(&f.lock, NULL);
     pthread_mutex_lock(&parent->op);
     r = choose_moment(parent, wish->snapshot, &from, &made, e);
+    if (r == 0 && FAULT("fork.moment")) {
+        r = err_wrap(e, -EIO, "forking");
+    }
     if (r == 0) {
         f.from = from;
         r = fork_all(&f, e);

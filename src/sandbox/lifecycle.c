@@ -2,6 +2,7 @@
 #include "sandbox/lifecycle.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "sandbox/bring.h"
@@ -42,6 +43,7 @@ static int make_disk(struct resident *res, const struct template *t, struct err 
     cleanup_close int disk_fd = FD_NONE;
     int r = priv_subvol_create(res->node->host.priv, &what, e);
 
+    r = r == 0 && FAULT("create.subvolume") ? -EIO : r;
     if (r < 0) {
         return err_wrap(e, r, "making a subvolume for the sandbox");
     }
@@ -53,7 +55,7 @@ static int make_disk(struct resident *res, const struct template *t, struct err 
     if (disk_fd < 0) {
         return err_wrap(e, disk_fd, "making the disk");
     }
-    r = disk_clone_into(t->disk_fd, disk_fd);
+    r = FAULT("create.clone") ? -EIO : disk_clone_into(t->disk_fd, disk_fd);
     if (r < 0) {
         return err_wrap(e, r, "cloning template '%s'", t->name);
     }
@@ -124,12 +126,18 @@ static int create_steps(struct resident *res, const struct template *t, const st
     if (r < 0) {
         return err_wrap(e, r, "writing the record");
     }
+    if (FAULT("create.begun")) {
+        return err_wrap(e, -EIO, "writing the record");
+    }
     r = caller_gone(caller) ? canceled(e) : create_somehow(res, t, deadline_in_ms(START_DEADLINE_MS), e);
     if (r == 0 && caller_gone(caller)) {
         r = canceled(e);
     }
     if (r < 0) {
         return r;
+    }
+    if (FAULT("create.set_up")) {
+        return err_wrap(e, -EIO, "finishing");
     }
     history_add(res, "created", "from template '%s'", t->name);
     return resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);
@@ -218,7 +226,10 @@ int lifecycle_remove_all(struct resident *res, struct err *e)
     int r;
 
     bring_down(res);
-    r = snapshot_delete_all(res, e);
+    r = FAULT("delete.machine_gone") ? err_wrap(e, -EIO, "ending the machine") : snapshot_delete_all(res, e);
+    if (r == 0 && FAULT("delete.snapshots_gone")) {
+        r = err_wrap(e, -EIO, "deleting snapshots");
+    }
     if (r == 0) {
         r = priv_subvol_delete(res->node->host.priv, &disk, e);
     }
@@ -226,7 +237,7 @@ int lifecycle_remove_all(struct resident *res, struct err *e)
         r = priv_subvol_delete(res->node->host.priv, &first, e);
     }
     if (r == 0) {
-        r = history_remove(res);
+        r = FAULT("delete.disk_gone") ? -EIO : history_remove(res);
     }
     if (r == 0) {
         r = record_remove(res->node->records_fd, res->record.id);
@@ -294,7 +305,13 @@ static int stop_steps(struct resident *res, struct err *e)
     if (r < 0) {
         return r;
     }
+    if (FAULT("stop.begun")) {
+        return err_wrap(e, -EIO, "stopping");
+    }
     bring_down(res);
+    if (FAULT("stop.machine_gone")) {
+        return err_wrap(e, -EIO, "stopping");
+    }
     return resident_set_state(res, SANDBOX_STATE_STOPPED, NULL, RECORD_SURVIVES_HOST, e);
 }
 
@@ -332,7 +349,7 @@ static int start_steps(struct resident *res, struct err *e)
     if (r < 0) {
         return r;
     }
-    r = bring_open_disk(res, e);
+    r = FAULT("start.begun") ? err_wrap(e, -EIO, "starting") : bring_open_disk(res, e);
     if (r == 0) {
         r = bring_from_base(res, t.default_user, t.fstype, deadline_ns, e);
     }

@@ -10,6 +10,7 @@
  *     5. serving
  */
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "http/route.h"
 #include "sandbox/monitor.h"
@@ -231,6 +232,7 @@ int main(int argc, char **argv)
     int r;
 
     log_init(PROGRAM);
+    fault_init();
     if (read_options(argc, argv, &options) < 0) {
         return 2;
     }

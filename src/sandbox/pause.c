@@ -2,6 +2,7 @@
 #include "sandbox/pause.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "sandbox/bring.h"
 #include "sandbox/history.h"
 #include "sandbox/rollback.h"
@@ -39,12 +40,13 @@ static int pause_steps(struct resident *res, const struct pause_wish *wish, stru
     if (r < 0) {
         return r;
     }
-    r = stand_still(res, wish, e);
+    r = FAULT("pause.begun") ? err_wrap(e, -EIO, "pausing") : stand_still(res, wish, e);
     if (r < 0) {
         IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS,
                                          NULL)); /* the first error counts */
         return r;
     }
+    IGNORE_RESULT(FAULT("pause.still")); /* only a crash can come between */
     res->record.wake_on_request = wish->wake_on_request;
     history_add(res, "paused", "%s", wish->wake_on_request ? "idle; the next request wakes it" : "by request");
     return resident_set_state(res, SANDBOX_STATE_PAUSED, NULL, RECORD_SURVIVES_PROCESS, e);
@@ -77,6 +79,7 @@ static int go_on(struct resident *res, struct err *e)
     int r = machine_resume(res->machine, deadline_ns, e);
 
     hold(res, false);
+    r = r == 0 && FAULT("resume.runs") ? err_wrap(e, -EIO, "resuming") : r;
     return r < 0 ? r : bring_identity(res, &(struct bring_identity){false}, deadline_ns, e);
 }
 

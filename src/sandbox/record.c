@@ -2,6 +2,7 @@
 #include "sandbox/record.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 
 #include <fcntl.h>
@@ -171,7 +172,7 @@ int record_write(int records_fd, const struct record *rec, enum record_durabilit
     cleanup_json json_t *root = record_to_json(rec);
     cleanup_buf struct buf text = BUF_INIT(RECORD_MAX);
     char name[ID_SIZE + 6];
-    int r = json_write(root, &text);
+    int r = FAULT("record.write") ? -EIO : json_write(root, &text);
 
     if (r < 0) {
         return r;

@@ -2,6 +2,7 @@
 #include "sandbox/rollback.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "sandbox/bring.h"
 #include "sandbox/history.h"
@@ -88,10 +89,12 @@ static int switch_over(struct resident *res, struct resident *next, uint32_t par
     wanted.last_n = res->record.last_n;
     wanted.parent_n = parent_n;
     wanted.reason[0] = '\0';
-    r = record_write(res->node->records_fd, &wanted, RECORD_SURVIVES_HOST);
+    r = FAULT("rollback.machine_ready") ? -EIO
+                                        : record_write(res->node->records_fd, &wanted, RECORD_SURVIVES_HOST);
     if (r < 0) {
         return err_wrap(e, r, "writing the record");
     }
+    IGNORE_RESULT(FAULT("rollback.switched")); /* no failure is possible from here on, a crash is */
     resident_guest_shut(res);
     pthread_mutex_lock(&res->lock);
     old_machine = res->machine;
@@ -112,13 +115,13 @@ static int go_back(struct resident *res, struct snapshot *target, bool *ret_cold
 {
     uint32_t disk_n = ++res->record.last_n;
     struct resident *next;
-    int r = clone_disk(res, target->n, disk_n, e);
+    int r = FAULT("rollback.held") ? err_wrap(e, -EIO, "rolling back") : clone_disk(res, target->n, disk_n, e);
 
     if (r < 0) {
         return r;
     }
     next = begin_next(res, disk_n);
-    r = bring_next(next, target, ret_cold, e);
+    r = FAULT("rollback.disk_cloned") ? err_wrap(e, -EIO, "rolling back") : bring_next(next, target, ret_cold, e);
     if (r == 0) {
         r = switch_over(res, next, target->n, e);
     }

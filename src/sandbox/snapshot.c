@@ -2,6 +2,7 @@
 #include "sandbox/snapshot.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "sandbox/checkpoint.h"
@@ -110,7 +111,7 @@ int snapshot_save(struct resident *res, const struct snapshot *snap, struct err 
     json_object_set_new(root, "sandbox", json_string(res->record.id));
     text = json_text(root);
     manifest_name(res, snap->n, name);
-    r = fs_write_file_durable(res->node->manifests_fd, name, text, strlen(text), 0600);
+    r = FAULT("snapshot.manifest") ? -EIO : fs_write_file_durable(res->node->manifests_fd, name, text, strlen(text), 0600);
     return r < 0 ? err_wrap(e, r, "writing the manifest of a snapshot") : 0;
 }
 
@@ -197,6 +198,7 @@ static int copy_disk(void *arg, struct err *e)
                                                  .flags = PRIV_SUBVOL_READONLY};
     int r = priv_subvol_snapshot(t->res->node->host.priv, &request, e);
 
+    r = r == 0 && FAULT("snapshot.disk_copied") ? -EIO : r;
     return r < 0 ? err_wrap(e, r, "copying the disk") : 0;
 }
 
@@ -339,7 +341,7 @@ int snapshot_delete(struct resident *res, struct snapshot *snap, struct err *e)
     if (unlinkat(res->node->manifests_fd, name, 0) < 0 && errno != ENOENT) {
         return err_wrap(e, -errno, "removing the manifest of a snapshot");
     }
-    r = remove_parts(res, snap, e);
+    r = FAULT("snapshot.manifest_gone") ? err_wrap(e, -EIO, "deleting") : remove_parts(res, snap, e);
     if (r == 0) {
         unlink_from_list(res, snap);
     }

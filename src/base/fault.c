@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "jail/fault.h"
+#include "base/fault.h"
 
 #ifdef SPACE_FAULTS
 
@@ -13,6 +13,7 @@
 /* Shared with children, so that a point in the jail child counts like one in the node manager. */
 static int *passed;
 static int fail_at;
+static const char *only = ""; /* static: the environment's */
 static int killer_fd = FD_NONE; /* the killer's pipe; with SPACE_FAULT_KILL */
 static int self_fd = FD_NONE;   /* the program's pidfd */
 
@@ -45,6 +46,7 @@ void fault_init(void)
         return;
     }
     fail_at = (int)value;
+    only = getenv("SPACE_FAULT_ONLY") ? getenv("SPACE_FAULT_ONLY") : "";
     passed = mmap(NULL, sizeof(*passed), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ASSERT(passed != MAP_FAILED);
     if (getenv("SPACE_FAULT_KILL")) {
@@ -54,7 +56,7 @@ void fault_init(void)
 
 bool fault_hit(const char *name)
 {
-    if (!passed || __atomic_add_fetch(passed, 1, __ATOMIC_SEQ_CST) != fail_at) {
+    if (!passed || !str_starts(name, only) || __atomic_add_fetch(passed, 1, __ATOMIC_SEQ_CST) != fail_at) {
         return false;
     }
     fprintf(stderr, "fault point %d: %s\n", fail_at, name);

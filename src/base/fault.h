@@ -7,7 +7,7 @@
  *     if (FAULT("jail.root") || mkdirat(...) < 0) {
  *
  * In a test build the environment variable SPACE_FAULT_AT says which point fails: the Nth that is
- * passed, counted over this process and its children together. errno is set to EIO. With
+ * passed, counted over this process and its children together. errno is set to EIO. SPACE_FAULT_ONLY limits counting to points whose names begin so ("create."). With
  * SPACE_FAULT_KILL set, too, the program is killed at that point instead (a child of it goes on).
  */
 #pragma once
