@@ -94,8 +94,8 @@ static bool wait_changed(struct busy *busy, uint64_t deadline_ns)
     return pthread_cond_timedwait(&busy->changed, &busy->mutex, &until) != ETIMEDOUT;
 }
 
-int busy_enter(struct busy *busy, const char *id, unsigned flags, uint64_t deadline_ns, struct busy_hold **ret,
-               struct err *e)
+int busy_enter(struct busy *busy, const char *id, unsigned flags, uint64_t deadline_ns,
+               struct busy_hold **ret, struct err *e)
 {
     struct busy_hold *holder;
     bool in_time = true;
@@ -114,7 +114,8 @@ int busy_enter(struct busy *busy, const char *id, unsigned flags, uint64_t deadl
     }
     pthread_mutex_unlock(&busy->mutex);
     if (holder) {
-        return err_set(e, -ETIMEDOUT, "busy", "another request is still at work on this sandbox: try again");
+        return err_set(e, -ETIMEDOUT, "busy",
+                       "another request is still at work on this sandbox: try again");
     }
     return 0;
 }

@@ -7,7 +7,8 @@
 
 #include <stdio.h>
 
-int control_finish_delete_held(struct control *c, const char *id, uint64_t deadline_ns, struct err *e)
+int control_finish_delete_held(struct control *c, const char *id, uint64_t deadline_ns,
+                               struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
     struct node_call call = {.deadline_ns = deadline_ns};
@@ -34,8 +35,8 @@ int control_finish_delete(struct control *c, const char *id, uint64_t deadline_n
     return r < 0 ? r : control_finish_delete_held(c, id, deadline_ns, e);
 }
 
-int control_delete(struct control *c, const struct control_actor *actor, const char *id, bool *ret_done,
-                   struct err *e)
+int control_delete(struct control *c, const struct control_actor *actor, const char *id,
+                   bool *ret_done, struct err *e)
 {
     struct log_ctx log = {.sandbox = id};
     struct err later = {0};
@@ -155,8 +156,8 @@ static int begin_move(struct control *c, const struct control_actor *actor, cons
     return control_change(c, &change, ret, e);
 }
 
-static int end_move(struct control *c, const struct control_actor *actor, const char *id, struct end_move *m,
-                    struct sandbox *ret, struct err *e)
+static int end_move(struct control *c, const struct control_actor *actor, const char *id,
+                    struct end_move *m, struct sandbox *ret, struct err *e)
 {
     struct control_change change = {
         .id = id, .project = actor->project, .decide = decide_end, .ctx = m, .actor = actor};
@@ -164,8 +165,8 @@ static int end_move(struct control *c, const struct control_actor *actor, const 
     return control_change(c, &change, ret, e);
 }
 
-int control_stop(struct control *c, const struct control_actor *actor, const char *id, struct sandbox *ret,
-                 struct err *e)
+int control_stop(struct control *c, const struct control_actor *actor, const char *id,
+                 struct sandbox *ret, struct err *e)
 {
     struct begin_move begin = {
         .desired = SANDBOX_STATE_STOPPED,
@@ -205,8 +206,8 @@ int control_stop(struct control *c, const struct control_actor *actor, const cha
     return end_move(c, actor, id, &end, ret, e);
 }
 
-int control_start(struct control *c, const struct control_actor *actor, const char *id, struct sandbox *ret,
-                  struct err *e)
+int control_start(struct control *c, const struct control_actor *actor, const char *id,
+                  struct sandbox *ret, struct err *e)
 {
     struct begin_move begin = {
         .desired = SANDBOX_STATE_RUNNING,
@@ -250,7 +251,8 @@ int control_start(struct control *c, const struct control_actor *actor, const ch
     end.desired = SANDBOX_STATE_STOPPED;
     end.reason = why.msg;
     end.node = NULL;
-    IGNORE_RESULT(end_move(c, actor, id, &end, ret, /* e */ NULL)); /* the first error is the one to tell */
+    IGNORE_RESULT(
+        end_move(c, actor, id, &end, ret, /* e */ NULL)); /* the first error is the one to tell */
     control_kick(c);
     if (e) {
         *e = why;

@@ -84,8 +84,8 @@ void control_audit(struct control *c, const struct control_actor *actor, const c
     }
 }
 
-int control_get(struct control *c, const struct control_actor *actor, const char *id, struct sandbox *ret,
-                struct err *e)
+int control_get(struct control *c, const struct control_actor *actor, const char *id,
+                struct sandbox *ret, struct err *e)
 {
     int r;
 
@@ -98,7 +98,8 @@ int control_get(struct control *c, const struct control_actor *actor, const char
     return r == -ENOENT ? control_not_found(e) : r;
 }
 
-static int change_once(struct control *c, const struct control_change *change, struct sandbox *ret, struct err *e)
+static int change_once(struct control *c, const struct control_change *change, struct sandbox *ret,
+                       struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
     struct audit_event ev;
@@ -132,7 +133,8 @@ static int change_once(struct control *c, const struct control_change *change, s
     return 0;
 }
 
-int control_change(struct control *c, const struct control_change *change, struct sandbox *ret, struct err *e)
+int control_change(struct control *c, const struct control_change *change, struct sandbox *ret,
+                   struct err *e)
 {
     int r = -ESTALE;
 
@@ -160,7 +162,8 @@ int control_remove_row(struct control *c, const char *id, const struct operation
         r = db_sandbox_get(c->db, id, /* project */ NULL, &sb, e);
         if (r == 0) {
             ev = control_event(c, /* actor */ NULL, &sb, "sandbox.removed", detail);
-            r = db_sandbox_delete(c->db, &sb, &(struct db_beside){.operation = operation, .audit = &ev}, e);
+            r = db_sandbox_delete(c->db, &sb,
+                                  &(struct db_beside){.operation = operation, .audit = &ev}, e);
         }
     }
     return r == -ENOENT ? 0 : r;

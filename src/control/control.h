@@ -28,9 +28,9 @@
 struct control;
 
 struct control_opts {
-    struct db *db;                 /* borrowed: lives longer */
-    struct node_client *node;      /* borrowed: lives longer */
-    int64_t (*now_ms)(void *ctx);  /* wall clock; NULL: the real one */
+    struct db *db;                /* borrowed: lives longer */
+    struct node_client *node;     /* borrowed: lives longer */
+    int64_t (*now_ms)(void *ctx); /* wall clock; NULL: the real one */
     void *now_ctx;
 };
 
@@ -53,7 +53,7 @@ struct control_create {
     const struct sandbox_spec *spec; /* borrowed for the call */
     const char *idempotency_key;     /* borrowed for the call; NULL: none */
     const char *fingerprint;         /* borrowed for the call; of the request, with a key only */
-    const struct pollfd *watch;      /* borrowed for the call; ready: the client has gone. May be NULL */
+    const struct pollfd *watch; /* borrowed for the call; ready: the client has gone. May be NULL */
 };
 
 struct control_answer {
@@ -68,7 +68,8 @@ struct control_answer {
  * (the client has gone). After an error there is no such sandbox, or it is being deleted.
  */
 MUST_CHECK int control_create(struct control *c, const struct control_actor *actor,
-                              const struct control_create *what, struct control_answer *ret, struct err *e);
+                              const struct control_create *what, struct control_answer *ret,
+                              struct err *e);
 
 /* -ENOENT "sandbox_not_found": not there or not the actor's; the same error in both cases. */
 MUST_CHECK int control_get(struct control *c, const struct control_actor *actor, const char *id,
@@ -107,8 +108,8 @@ MUST_CHECK int control_expire(struct control *c, struct err *e);
 MUST_CHECK int control_expire_one(struct control *c, const struct sandbox *row, struct err *e);
 
 struct control_health {
-    bool node_ok;           /* the last pass could read the node's list */
-    int64_t last_pass_ms;   /* 0: none yet */
+    bool node_ok;         /* the last pass could read the node's list */
+    int64_t last_pass_ms; /* 0: none yet */
     uint64_t passes;
     uint64_t failed_passes;
     uint64_t repairs;

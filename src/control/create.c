@@ -11,9 +11,9 @@
 
 /* One attempt that this process makes, its own or one that it took over. */
 struct creation {
-    struct sandbox sb;         /* owned */
-    struct operation op;       /* owned; key "" without an Idempotency-Key */
-    struct busy_hold *hold;    /* owned */
+    struct sandbox sb;          /* owned */
+    struct operation op;        /* owned; key "" without an Idempotency-Key */
+    struct busy_hold *hold;     /* owned */
     const struct pollfd *watch; /* borrowed: the client's */
     uint64_t deadline_ns;
     bool taken_over; /* an earlier attempt may have left something on the node */
@@ -88,10 +88,13 @@ static int decide_running(struct control *c, void *ctx, struct sandbox *sb, stru
     cleanup_buf struct buf text = BUF_INIT(256 * 1024);
 
     if (sb->desired == SANDBOX_STATE_DELETED) {
-        return err_set(e, -ESTALE, "sandbox_deleted", "the sandbox was deleted while it was being created");
+        return err_set(e, -ESTALE, "sandbox_deleted",
+                       "the sandbox was deleted while it was being created");
     }
-    if (sb->observed != SANDBOX_STATE_CREATING) { /* we hold it: only another gateway could have done that */
-        return err_set(e, -ESTALE, "wrong_state", "the sandbox became %s while it was being created",
+    if (sb->observed !=
+        SANDBOX_STATE_CREATING) { /* we hold it: only another gateway could have done that */
+        return err_set(e, -ESTALE, "wrong_state",
+                       "the sandbox became %s while it was being created",
                        sandbox_state_name(sb->observed));
     }
     sandbox_set_observed(sb, SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, NULL);
@@ -145,7 +148,8 @@ static void undo(struct control *c, struct creation *cr, bool unreached, const c
     log_warn(&log, "cannot clean up after a failed creation, retrying later: %s", e.msg);
     if (control_mark_deleted(c, /* actor */ NULL, cr->sb.id, "sandbox.abandon", &e) == 0 && op) {
         /* A retry with the same key must not wait for a sandbox that never comes. */
-        IGNORE_RESULT(db_operation_delete(c->db, op->project, op->key, NULL)); /* it would find out itself */
+        IGNORE_RESULT(
+            db_operation_delete(c->db, op->project, op->key, NULL)); /* it would find out itself */
     }
     control_kick(c);
 }
@@ -161,7 +165,8 @@ static int run_creation(struct control *c, const struct control_actor *actor, st
 
     r = ask_node(c, actor, cr, &node, &unreached, &mine);
     if (r == -ECANCELED && busy_cancelled(cr->hold)) {
-        r = err_set(&mine, -ESTALE, "sandbox_deleted", "the sandbox was deleted while it was being created");
+        r = err_set(&mine, -ESTALE, "sandbox_deleted",
+                    "the sandbox was deleted while it was being created");
     }
     if (r == 0) {
         r = publish(c, actor, cr, &node, &mine);
@@ -179,8 +184,8 @@ static int run_creation(struct control *c, const struct control_actor *actor, st
 }
 
 /* A new row, and its operation; -EEXIST: the operation is there already. */
-static int begin(struct control *c, const struct control_actor *actor, const struct control_create *what,
-                 struct creation *cr, struct err *e)
+static int begin(struct control *c, const struct control_actor *actor,
+                 const struct control_create *what, struct creation *cr, struct err *e)
 {
     struct audit_event ev;
     struct db_beside beside = {.audit = &ev};
@@ -210,19 +215,22 @@ static int begin(struct control *c, const struct control_actor *actor, const str
     return r;
 }
 
-static int replay(struct control *c, struct operation *op, struct control_answer *ret, struct err *e)
+static int replay(struct control *c, struct operation *op, struct control_answer *ret,
+                  struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
     int r = db_sandbox_get(c->db, op->sandbox, op->project, &sb, e);
 
     if (r == -ENOENT || (r == 0 && sb.desired == SANDBOX_STATE_DELETED)) {
         return err_field(e, -EEXIST, "idempotency_key_spent", "Idempotency-Key",
-                         "this key made sandbox '%s', which has been deleted since: use a new key", op->sandbox);
+                         "this key made sandbox '%s', which has been deleted since: use a new key",
+                         op->sandbox);
     }
     if (r < 0) {
         return r;
     }
-    *ret = (struct control_answer){.status = (int)op->status, .body = TAKE_PTR(op->answer), .replayed = true};
+    *ret = (struct control_answer){
+        .status = (int)op->status, .body = TAKE_PTR(op->answer), .replayed = true};
     return 0;
 }
 
@@ -282,8 +290,8 @@ static int look_again(struct control *c, const struct operation *old, struct cre
 }
 
 static int resolve_known(struct control *c, const struct control_actor *actor,
-                         const struct control_create *what, struct creation *cr, struct control_answer *ret,
-                         struct err *e)
+                         const struct control_create *what, struct creation *cr,
+                         struct control_answer *ret, struct err *e)
 {
     CLEANUP(operation_done) struct operation op = {0};
     int r;
@@ -296,8 +304,9 @@ static int resolve_known(struct control *c, const struct control_actor *actor,
         return r;
     }
     if (!str_eq(op.fingerprint, what->fingerprint)) {
-        return err_field(e, -EEXIST, "idempotency_key_reused", "Idempotency-Key",
-                         "this key came with another request before: use a new key for a new request");
+        return err_field(
+            e, -EEXIST, "idempotency_key_reused", "Idempotency-Key",
+            "this key came with another request before: use a new key for a new request");
     }
     if (op.status) {
         r = replay(c, &op, ret, e);
@@ -315,8 +324,8 @@ static int resolve_known(struct control *c, const struct control_actor *actor,
     return r;
 }
 
-int control_create(struct control *c, const struct control_actor *actor, const struct control_create *what,
-                   struct control_answer *ret, struct err *e)
+int control_create(struct control *c, const struct control_actor *actor,
+                   const struct control_create *what, struct control_answer *ret, struct err *e)
 {
     uint64_t deadline_ns = deadline_in_ms(CONTROL_CREATE_MS);
     int r;
@@ -325,7 +334,8 @@ int control_create(struct control *c, const struct control_actor *actor, const s
     ASSERT(!what->idempotency_key || what->fingerprint);
 
     do {
-        CLEANUP(creation_done) struct creation cr = {.watch = what->watch, .deadline_ns = deadline_ns};
+        CLEANUP(creation_done)
+        struct creation cr = {.watch = what->watch, .deadline_ns = deadline_ns};
 
         r = begin(c, actor, what, &cr, e);
         if (r == -EEXIST && what->idempotency_key) {
@@ -339,5 +349,6 @@ int control_create(struct control *c, const struct control_actor *actor, const s
         }
         return r < 0 ? r : run_creation(c, actor, &cr, ret, e);
     } while (!deadline_passed(deadline_ns));
-    return err_set(e, -ETIMEDOUT, "operation_running", "a request with this key is still at work: try again");
+    return err_set(e, -ETIMEDOUT, "operation_running",
+                   "a request with this key is still at work: try again");
 }

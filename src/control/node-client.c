@@ -148,8 +148,8 @@ static int transport_error(int r, struct node_call *call, struct err *e)
     return err_set(e, -EHOSTDOWN, "node_unavailable", "the node cannot be reached: try again");
 }
 
-static int exchange(struct node_client *node, const struct http_json_opts *what, struct node_call *call,
-                    json_t **ret, struct err *e)
+static int exchange(struct node_client *node, const struct http_json_opts *what,
+                    struct node_call *call, json_t **ret, struct err *e)
 {
     struct http_json_opts opts = *what;
     struct err mine = {0};
@@ -179,18 +179,21 @@ int node_client_create(struct node_client *node, const json_t *spec, struct node
     int r;
 
     ASSERT(spec && ret);
-    r = exchange(node, &(struct http_json_opts){.method = "POST", .target = "/v1/sandboxes", .body = spec}, call,
-                 &answer, e);
+    r = exchange(
+        node, &(struct http_json_opts){.method = "POST", .target = "/v1/sandboxes", .body = spec},
+        call, &answer, e);
     return r < 0 ? r : node_sandbox_from_json(answer, ret, e);
 }
 
-int node_client_list(struct node_client *node, struct node_call *call, struct node_list *ret, struct err *e)
+int node_client_list(struct node_client *node, struct node_call *call, struct node_list *ret,
+                     struct err *e)
 {
     cleanup_json json_t *answer = NULL;
     int r;
 
     ASSERT(ret);
-    r = exchange(node, &(struct http_json_opts){.method = "GET", .target = "/v1/sandboxes"}, call, &answer, e);
+    r = exchange(node, &(struct http_json_opts){.method = "GET", .target = "/v1/sandboxes"}, call,
+                 &answer, e);
     return r < 0 ? r : node_list_from_json(answer, ret, e);
 }
 
@@ -202,10 +205,12 @@ static int act(struct node_client *node, const char *method, const char *id, con
     int n = snprintf(target, sizeof(target), "/v1/sandboxes/%s%s", id, action);
 
     ASSERT(n > 0 && (size_t)n < sizeof(target));
-    return exchange(node, &(struct http_json_opts){.method = method, .target = target}, call, ret, e);
+    return exchange(node, &(struct http_json_opts){.method = method, .target = target}, call, ret,
+                    e);
 }
 
-int node_client_delete(struct node_client *node, const char *id, struct node_call *call, struct err *e)
+int node_client_delete(struct node_client *node, const char *id, struct node_call *call,
+                       struct err *e)
 {
     struct err mine = {0};
     int r = act(node, "DELETE", id, "", call, /* ret */ NULL, &mine);
@@ -219,7 +224,8 @@ int node_client_delete(struct node_client *node, const char *id, struct node_cal
     return r;
 }
 
-int node_client_stop(struct node_client *node, const char *id, struct node_call *call, struct err *e)
+int node_client_stop(struct node_client *node, const char *id, struct node_call *call,
+                     struct err *e)
 {
     return act(node, "POST", id, "/stop", call, /* ret */ NULL, e);
 }
@@ -234,14 +240,15 @@ int node_client_start(struct node_client *node, const char *id, struct node_call
     return r < 0 ? r : node_sandbox_from_json(answer, ret, e);
 }
 
-int node_client_get(struct node_client *node, const char *target, struct node_call *call, json_t **ret,
-                    struct err *e)
+int node_client_get(struct node_client *node, const char *target, struct node_call *call,
+                    json_t **ret, struct err *e)
 {
     cleanup_json json_t *answer = NULL;
     int r;
 
     ASSERT(target && ret);
-    r = exchange(node, &(struct http_json_opts){.method = "GET", .target = target}, call, &answer, e);
+    r = exchange(node, &(struct http_json_opts){.method = "GET", .target = target}, call, &answer,
+                 e);
     if (r == 0 && !answer) {
         r = bad_answer(e, "it is empty");
     }

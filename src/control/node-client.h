@@ -20,7 +20,8 @@
 struct node_client;
 
 /* name is what the rows call the node. url: "unix:/path", "http://...". Does not connect. */
-MUST_CHECK int node_client_new(const char *name, const char *url, struct node_client **ret, struct err *e);
+MUST_CHECK int node_client_new(const char *name, const char *url, struct node_client **ret,
+                               struct err *e);
 void node_client_free(struct node_client *node);
 DEFINE_CLEANUP(struct node_client *, node_client_free);
 const char *node_client_name(const struct node_client *node);
@@ -50,13 +51,13 @@ struct node_call {
     uint64_t deadline_ns;
     const struct pollfd *watch; /* borrowed for the call; may be NULL */
     bool unreached;             /* out: it failed, and the node cannot have heard of it */
-    char why[200];              /* out: what broke, for our log: it names paths that are no client's business */
+    char why[200]; /* out: what broke, for our log: it names paths that are no client's business */
 };
 
-MUST_CHECK int node_client_create(struct node_client *node, const json_t *spec, struct node_call *call,
-                                  struct node_sandbox *ret, struct err *e);
-MUST_CHECK int node_client_list(struct node_client *node, struct node_call *call, struct node_list *ret,
-                                struct err *e);
+MUST_CHECK int node_client_create(struct node_client *node, const json_t *spec,
+                                  struct node_call *call, struct node_sandbox *ret, struct err *e);
+MUST_CHECK int node_client_list(struct node_client *node, struct node_call *call,
+                                struct node_list *ret, struct err *e);
 /* 0 also when the node does not have it. */
 MUST_CHECK int node_client_delete(struct node_client *node, const char *id, struct node_call *call,
                                   struct err *e);

@@ -67,7 +67,8 @@ struct plan plan_sandbox(const struct plan_input *in)
         return plan_present(in->row, in->node);
     }
     if (lives_on_node(in->row->observed)) {
-        return observe(in->row, SANDBOX_STATE_FAILED, "the node does not have this sandbox any more");
+        return observe(in->row, SANDBOX_STATE_FAILED,
+                       "the node does not have this sandbox any more");
     }
     return nothing();
 }

@@ -53,17 +53,19 @@ struct control_change {
     const char *action;                /* of the audit event; NULL: none is written */
     const struct operation *operation; /* finished with this change; NULL: none */
 };
-MUST_CHECK int control_change(struct control *c, const struct control_change *change, struct sandbox *ret,
-                              struct err *e);
+MUST_CHECK int control_change(struct control *c, const struct control_change *change,
+                              struct sandbox *ret, struct err *e);
 
 /* Removes the row whatever its generation; forgets OPERATION (may be NULL). 0 also when it is gone. */
-MUST_CHECK int control_remove_row(struct control *c, const char *id, const struct operation *operation,
-                                  const char *detail, struct err *e);
+MUST_CHECK int control_remove_row(struct control *c, const char *id,
+                                  const struct operation *operation, const char *detail,
+                                  struct err *e);
 /* Writes desired state deleted. action as in control_change. */
-MUST_CHECK int control_mark_deleted(struct control *c, const struct control_actor *actor, const char *id,
-                                    const char *action, struct err *e);
+MUST_CHECK int control_mark_deleted(struct control *c, const struct control_actor *actor,
+                                    const char *id, const char *action, struct err *e);
 /* Ends what the node has, removes the row. The row says "deleted" already. */
-MUST_CHECK int control_finish_delete(struct control *c, const char *id, uint64_t deadline_ns, struct err *e);
+MUST_CHECK int control_finish_delete(struct control *c, const char *id, uint64_t deadline_ns,
+                                     struct err *e);
 /* As above, by who holds the sandbox. */
 MUST_CHECK int control_finish_delete_held(struct control *c, const char *id, uint64_t deadline_ns,
                                           struct err *e);

@@ -17,8 +17,8 @@
 #include <string.h>
 #include <time.h>
 
-#define TICK_MS 1000        /* how late the end of a life may be noticed */
-#define PASS_MS 10000       /* between passes when nobody asks for one */
+#define TICK_MS 1000  /* how late the end of a life may be noticed */
+#define PASS_MS 10000 /* between passes when nobody asks for one */
 #define PRUNE_MS 3600000
 #define NODE_CALL_MS 10000
 #define EXPIRE_BATCH 256
@@ -166,11 +166,13 @@ static int decide_observed(struct control *c, void *ctx, struct sandbox *sb, str
     return 1;
 }
 
-static int act_on_row(struct pass *p, const struct sandbox *row, const struct plan *plan, struct err *e)
+static int act_on_row(struct pass *p, const struct sandbox *row, const struct plan *plan,
+                      struct err *e)
 {
     struct control *c = p->c;
     struct node_call call = {.deadline_ns = deadline_in_ms(NODE_CALL_MS)};
-    struct observe o = {.plan = plan, .node = node_list_find(&p->node, row->id), .generation = row->generation};
+    struct observe o = {
+        .plan = plan, .node = node_list_find(&p->node, row->id), .generation = row->generation};
     struct control_change change = {
         .id = row->id, .decide = decide_observed, .ctx = &o, .action = "sandbox.observed"};
     int r;
@@ -230,9 +232,10 @@ static void repair_row(struct pass *p, const struct sandbox *row)
         return;
     }
     count_repair(c);
-    log_info(&log, "repaired: %s%s%s", plan.step == PLAN_OBSERVE ? sandbox_state_name(plan.to)
-             : plan.step == PLAN_STOP                            ? "stopped"
-                                                                 : "deleted",
+    log_info(&log, "repaired: %s%s%s",
+             plan.step == PLAN_OBSERVE ? sandbox_state_name(plan.to)
+             : plan.step == PLAN_STOP  ? "stopped"
+                                       : "deleted",
              plan.reason ? ": " : "", plan.reason ? plan.reason : "");
 }
 
@@ -275,7 +278,8 @@ static void count_pass(struct control *c, int r, const struct err *e)
     c->health.failed_passes += r < 0;
     pthread_mutex_unlock(&c->mutex);
     if (r < 0 && was_ok) {
-        log_error(NULL, "the reconciler cannot compare, nothing is touched until it can: %s", e->msg);
+        log_error(NULL, "the reconciler cannot compare, nothing is touched until it can: %s",
+                  e->msg);
     } else if (r == 0 && !was_ok) {
         log_info(NULL, "the reconciler can compare again");
     }
@@ -370,7 +374,8 @@ int control_expire(struct control *c, struct err *e)
         if (r == 0) {
             log_info(&log, "its time was over, deleted");
         } else if (r != -ESTALE && r != -ENOENT) {
-            log_warn(&log, "its time is over but it cannot be deleted yet, retrying later: %s", mine.msg);
+            log_warn(&log, "its time is over but it cannot be deleted yet, retrying later: %s",
+                     mine.msg);
         }
     }
     return 0;
@@ -414,7 +419,8 @@ static bool wait_tick(struct control *c, bool *ret_kicked)
 static void *reconciler(void *arg)
 {
     struct control *c = arg;
-    uint64_t next_pass_ns = 0; /* the first pass is at once: it finishes what an earlier process left */
+    uint64_t next_pass_ns =
+        0; /* the first pass is at once: it finishes what an earlier process left */
     uint64_t next_prune_ns = 0;
     bool expire_fails = false;
     bool kicked = false;
@@ -428,7 +434,8 @@ static void *reconciler(void *arg)
         }
         if (control_expire(c, &e) < 0) {
             if (!expire_fails) {
-                log_error(NULL, "no sandbox can be ended in time until this is repaired: %s", e.msg);
+                log_error(NULL, "no sandbox can be ended in time until this is repaired: %s",
+                          e.msg);
             }
             expire_fails = true;
         } else {

@@ -83,4 +83,5 @@ static void many_take_turns(void)
     }
 }
 
-TEST_MAIN(T(one_hold_per_sandbox), T(cancel_reaches_the_holder_and_the_waiter_follows), T(many_take_turns))
+TEST_MAIN(T(one_hold_per_sandbox), T(cancel_reaches_the_holder_and_the_waiter_follows),
+          T(many_take_turns))

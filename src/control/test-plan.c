@@ -28,10 +28,12 @@ static void every_plan_is_allowed_by_the_table_of_states(void)
     for (unsigned desired = 0; desired < SANDBOX_STATE_COUNT_; desired++) {
         for (unsigned observed = 0; observed < SANDBOX_STATE_DELETING; observed++) {
             for (int node = ABSENT; node < SANDBOX_STATE_COUNT_; node++) {
-                struct plan p = plan_of((enum sandbox_state)desired, (enum sandbox_state)observed, node);
+                struct plan p =
+                    plan_of((enum sandbox_state)desired, (enum sandbox_state)observed, node);
 
                 if (p.step == PLAN_OBSERVE) {
-                    CHECK(sandbox_state_may_move((enum sandbox_state)observed, p.to, SANDBOX_BY_NODE));
+                    CHECK(sandbox_state_may_move((enum sandbox_state)observed, p.to,
+                                                 SANDBOX_BY_NODE));
                     CHECK(desired != SANDBOX_STATE_DELETED);
                 }
                 CHECK(p.step != PLAN_END_ORPHAN);
@@ -45,12 +47,16 @@ static void every_plan_is_allowed_by_the_table_of_states(void)
 
 static void agreement_needs_nothing(void)
 {
-    CHECK_INT(plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_RUNNING, SANDBOX_STATE_RUNNING).step, PLAN_NOTHING);
-    CHECK_INT(plan_of(SANDBOX_STATE_STOPPED, SANDBOX_STATE_STOPPED, SANDBOX_STATE_STOPPED).step, PLAN_NOTHING);
-    CHECK_INT(plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_FAILED, SANDBOX_STATE_FAILED).step, PLAN_NOTHING);
+    CHECK_INT(plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_RUNNING, SANDBOX_STATE_RUNNING).step,
+              PLAN_NOTHING);
+    CHECK_INT(plan_of(SANDBOX_STATE_STOPPED, SANDBOX_STATE_STOPPED, SANDBOX_STATE_STOPPED).step,
+              PLAN_NOTHING);
+    CHECK_INT(plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_FAILED, SANDBOX_STATE_FAILED).step,
+              PLAN_NOTHING);
     CHECK_INT(plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_FAILED, ABSENT).step, PLAN_NOTHING);
     CHECK_INT(plan_of(SANDBOX_STATE_SUSPENDED, SANDBOX_STATE_SUSPENDED, ABSENT).step, PLAN_NOTHING);
-    CHECK_INT(plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_RUNNING, SANDBOX_STATE_CREATING).step, PLAN_NOTHING);
+    CHECK_INT(plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_RUNNING, SANDBOX_STATE_CREATING).step,
+              PLAN_NOTHING);
 }
 
 static void what_the_node_says_is_observed(void)
@@ -63,7 +69,8 @@ static void what_the_node_says_is_observed(void)
     CHECK_INT(p.to, SANDBOX_STATE_STOPPED);
     p = plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_RUNNING, SANDBOX_STATE_FAILED);
     CHECK_INT(p.to, SANDBOX_STATE_FAILED);
-    p = plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_FAILED, SANDBOX_STATE_RUNNING); /* found again */
+    p = plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_FAILED,
+                SANDBOX_STATE_RUNNING); /* found again */
     CHECK_INT(p.step, PLAN_OBSERVE);
     CHECK_INT(p.to, SANDBOX_STATE_RUNNING);
     p = plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_RESUMING, SANDBOX_STATE_RUNNING);
@@ -74,8 +81,10 @@ static void what_the_node_says_is_observed(void)
 
 static void what_should_be_stopped_is_stopped(void)
 {
-    CHECK_INT(plan_of(SANDBOX_STATE_STOPPED, SANDBOX_STATE_STOPPING, SANDBOX_STATE_RUNNING).step, PLAN_STOP);
-    CHECK_INT(plan_of(SANDBOX_STATE_STOPPED, SANDBOX_STATE_STOPPED, SANDBOX_STATE_RUNNING).step, PLAN_STOP);
+    CHECK_INT(plan_of(SANDBOX_STATE_STOPPED, SANDBOX_STATE_STOPPING, SANDBOX_STATE_RUNNING).step,
+              PLAN_STOP);
+    CHECK_INT(plan_of(SANDBOX_STATE_STOPPED, SANDBOX_STATE_STOPPED, SANDBOX_STATE_RUNNING).step,
+              PLAN_STOP);
 }
 
 static void no_row_is_an_orphan(void)
@@ -87,8 +96,9 @@ static void no_row_is_an_orphan(void)
 
 static void abandoned_creations_wait_for_a_retry_only_with_a_key(void)
 {
-    struct sandbox row = {
-        .desired = SANDBOX_STATE_RUNNING, .observed = SANDBOX_STATE_CREATING, .created_at_ms = CREATED_MS};
+    struct sandbox row = {.desired = SANDBOX_STATE_RUNNING,
+                          .observed = SANDBOX_STATE_CREATING,
+                          .created_at_ms = CREATED_MS};
     struct plan_input in = {.row = &row, .now_ms = CREATED_MS + 1};
 
     CHECK_INT(plan_sandbox(&in).step, PLAN_ABANDON);
@@ -99,5 +109,5 @@ static void abandoned_creations_wait_for_a_retry_only_with_a_key(void)
 }
 
 TEST_MAIN(T(every_plan_is_allowed_by_the_table_of_states), T(agreement_needs_nothing),
-          T(what_the_node_says_is_observed), T(what_should_be_stopped_is_stopped), T(no_row_is_an_orphan),
-          T(abandoned_creations_wait_for_a_retry_only_with_a_key))
+          T(what_the_node_says_is_observed), T(what_should_be_stopped_is_stopped),
+          T(no_row_is_an_orphan), T(abandoned_creations_wait_for_a_retry_only_with_a_key))

@@ -3,13 +3,15 @@
 
 int audit_insert(struct db_tx *tx, const struct audit_event *ev, struct err *e)
 {
-    static const char sql[] = "INSERT INTO audit_events (id, at_ms, project_id, key_id, action, target, detail) "
-                              "VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    static const char sql[] =
+        "INSERT INTO audit_events (id, at_ms, project_id, key_id, action, target, detail) "
+        "VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
     ASSERT(ev->id[0] && ev->action[0]);
     return db_run(tx,
-                  DB_QUERY(sql, DB_TEXT(ev->id), DB_INT(ev->at_ms), DB_TEXT(ev->project), DB_TEXT(ev->key),
-                           DB_TEXT(ev->action), DB_TEXT(ev->target), DB_TEXT(ev->detail)),
+                  DB_QUERY(sql, DB_TEXT(ev->id), DB_INT(ev->at_ms), DB_TEXT(ev->project),
+                           DB_TEXT(ev->key), DB_TEXT(ev->action), DB_TEXT(ev->target),
+                           DB_TEXT(ev->detail)),
                   NULL, e);
 }
 
@@ -29,8 +31,9 @@ int db_audit_add(struct db *db, const struct audit_event *ev, struct err *e)
 int db_audit_list(struct db *db, const char *project, int64_t limit, db_audit_fn *each, void *ctx,
                   struct err *e)
 {
-    static const char sql[] = "SELECT id, at_ms, project_id, key_id, action, target, detail FROM audit_events "
-                              "WHERE project_id = $1 ORDER BY at_ms DESC, id DESC LIMIT $2";
+    static const char sql[] =
+        "SELECT id, at_ms, project_id, key_id, action, target, detail FROM audit_events "
+        "WHERE project_id = $1 ORDER BY at_ms DESC, id DESC LIMIT $2";
     cleanup_tx struct db_tx tx = {0};
     cleanup_result struct db_result res = {0};
     int r;

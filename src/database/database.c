@@ -18,12 +18,14 @@ struct db {
     struct db_conn *idle[POOL_MAX]; /* owned */
     size_t n_idle;
     size_t n_open;
-    pthread_mutex_t writer; /* held during write transactions when the driver wants a single writer */
+    pthread_mutex_t
+        writer; /* held during write transactions when the driver wants a single writer */
 };
 
 static const struct db_driver *const drivers[] = {&db_driver_sqlite};
 
-int db_open_driver(const struct db_driver *driver, const char *where, struct db **ret, struct err *e)
+int db_open_driver(const struct db_driver *driver, const char *where, struct db **ret,
+                   struct err *e)
 {
     CLEANUP(db_freep) struct db *db = xnew(struct db);
     struct db_conn *conn = NULL;
@@ -256,7 +258,8 @@ int db_ping(struct db *db, struct err *e)
     }
     r = db_next(&res, e);
     if (r == 1 && db_get_int(&res, 0) != db_schema_version()) {
-        return err_set(e, -EIO, "database_error", "the schema of the database has changed under us");
+        return err_set(e, -EIO, "database_error",
+                       "the schema of the database has changed under us");
     }
     return r < 0 ? r : 0;
 }

@@ -47,10 +47,11 @@ MUST_CHECK int db_project_insert(struct db *db, const struct project *p, struct 
 MUST_CHECK int db_project_get(struct db *db, const char *id, struct project *ret, struct err *e);
 MUST_CHECK int db_project_by_name(struct db *db, const char *organisation, const char *name,
                                   struct project *ret, struct err *e);
-MUST_CHECK int db_project_set_quota(struct db *db, const char *id, int64_t max_sandboxes, struct err *e);
+MUST_CHECK int db_project_set_quota(struct db *db, const char *id, int64_t max_sandboxes,
+                                    struct err *e);
 typedef int db_project_fn(void *ctx, const struct project *p);
-MUST_CHECK int db_project_list(struct db *db, const char *organisation, db_project_fn *each, void *ctx,
-                               struct err *e);
+MUST_CHECK int db_project_list(struct db *db, const char *organisation, db_project_fn *each,
+                               void *ctx, struct err *e);
 
 /* --- keys --- */
 
@@ -59,8 +60,8 @@ MUST_CHECK int db_key_insert(struct db *db, const struct api_key *k, struct err 
 MUST_CHECK int db_key_by_hash(struct db *db, const char *hash, struct api_key *ret, struct err *e);
 /* Revoked ones too. project "" or NULL: all of the organisation. */
 typedef int db_key_fn(void *ctx, const struct api_key *k);
-MUST_CHECK int db_key_list(struct db *db, const char *organisation, const char *project, db_key_fn *each,
-                           void *ctx, struct err *e);
+MUST_CHECK int db_key_list(struct db *db, const char *organisation, const char *project,
+                           db_key_fn *each, void *ctx, struct err *e);
 MUST_CHECK int db_key_get(struct db *db, const char *id, struct api_key *ret, struct err *e);
 /* Idempotent: the first revocation's time stays. */
 MUST_CHECK int db_key_revoke(struct db *db, const char *id, int64_t at_ms, struct err *e);
@@ -79,11 +80,11 @@ struct db_beside {
  * beside may be NULL. -EDQUOT: the project is full; -EEXIST: the operation is known already (nothing
  * written).
  */
-MUST_CHECK int db_sandbox_insert(struct db *db, const struct sandbox *sb, const struct db_beside *beside,
-                                 int64_t max, struct err *e);
+MUST_CHECK int db_sandbox_insert(struct db *db, const struct sandbox *sb,
+                                 const struct db_beside *beside, int64_t max, struct err *e);
 /* project NULL: any. The caller ends *ret with sandbox_done(). */
-MUST_CHECK int db_sandbox_get(struct db *db, const char *id, const char *project, struct sandbox *ret,
-                              struct err *e);
+MUST_CHECK int db_sandbox_get(struct db *db, const char *id, const char *project,
+                              struct sandbox *ret, struct err *e);
 /*
  * Writes what may change of a sandbox (states, node, owner, metadata, times, reason) where the generation is
  * still sb's, and moves sb->generation on. An operation beside it is finished: its status and answer are
@@ -95,8 +96,8 @@ MUST_CHECK int db_sandbox_update(struct db *db, struct sandbox *sb, const struct
  * Removes the row where the generation is still sb's; -ESTALE, -ENOENT as above. An operation beside it is
  * forgotten, so that a retry runs afresh. beside may be NULL.
  */
-MUST_CHECK int db_sandbox_delete(struct db *db, const struct sandbox *sb, const struct db_beside *beside,
-                                 struct err *e);
+MUST_CHECK int db_sandbox_delete(struct db *db, const struct sandbox *sb,
+                                 const struct db_beside *beside, struct err *e);
 
 #define SANDBOX_FILTER_MAX 8
 
@@ -107,20 +108,20 @@ struct sandbox_filter {
 
 /* Which sandboxes, newest first, and where to go on. */
 struct sandbox_query {
-    const char *project;     /* borrowed: lives as long as the query; NULL: all projects */
-    unsigned states;         /* set of 1u << enum sandbox_state of the observed one; 0: all */
+    const char *project; /* borrowed: lives as long as the query; NULL: all projects */
+    unsigned states;     /* set of 1u << enum sandbox_state of the observed one; 0: all */
     struct sandbox_filter filters[SANDBOX_FILTER_MAX];
     size_t n_filters;
-    int64_t after_ms;        /* keyset: created before this, or at it with a smaller id; */
-    const char *after_id;    /* NULL: from the newest. borrowed: lives as long as the query */
-    int64_t expired_at_ms;   /* when not 0: only those whose end has come by then */
-    int64_t limit;           /* 0: no limit */
+    int64_t after_ms;      /* keyset: created before this, or at it with a smaller id; */
+    const char *after_id;  /* NULL: from the newest. borrowed: lives as long as the query */
+    int64_t expired_at_ms; /* when not 0: only those whose end has come by then */
+    int64_t limit;         /* 0: no limit */
 };
 
 /* each returns 0 to go on; another value ends the list and is returned. It must not call the database. */
 typedef int db_sandbox_fn(void *ctx, const struct sandbox *sb);
-MUST_CHECK int db_sandbox_list(struct db *db, const struct sandbox_query *q, db_sandbox_fn *each, void *ctx,
-                               struct err *e);
+MUST_CHECK int db_sandbox_list(struct db *db, const struct sandbox_query *q, db_sandbox_fn *each,
+                               void *ctx, struct err *e);
 
 /* How many there are, by observed state. */
 struct sandbox_counts {
@@ -131,13 +132,14 @@ MUST_CHECK int db_sandbox_count(struct db *db, struct sandbox_counts *ret, struc
 /* --- operations --- */
 
 /* -ENOENT: unknown. The caller ends *ret with operation_done(). */
-MUST_CHECK int db_operation_get(struct db *db, const char *project, const char *key, struct operation *ret,
-                                struct err *e);
+MUST_CHECK int db_operation_get(struct db *db, const char *project, const char *key,
+                                struct operation *ret, struct err *e);
 /* Makes NEW_OWNER the owner of a running operation that OLD_OWNER left. -ESTALE: somebody was faster. */
-MUST_CHECK int db_operation_take_over(struct db *db, const struct operation *op, const char *new_owner,
-                                      struct err *e);
+MUST_CHECK int db_operation_take_over(struct db *db, const struct operation *op,
+                                      const char *new_owner, struct err *e);
 /* Forgets it, so that a retry runs again. Not an error when it is not there. */
-MUST_CHECK int db_operation_delete(struct db *db, const char *project, const char *key, struct err *e);
+MUST_CHECK int db_operation_delete(struct db *db, const char *project, const char *key,
+                                   struct err *e);
 /* Is a sandbox waiting for a retry of the operation that began it? */
 MUST_CHECK int db_operation_of_sandbox(struct db *db, const char *sandbox, struct operation *ret,
                                        struct err *e);
@@ -149,6 +151,6 @@ MUST_CHECK int db_operation_prune(struct db *db, int64_t before_ms, struct err *
 MUST_CHECK int db_audit_add(struct db *db, const struct audit_event *ev, struct err *e);
 typedef int db_audit_fn(void *ctx, const struct audit_event *ev);
 /* Newest first. */
-MUST_CHECK int db_audit_list(struct db *db, const char *project, int64_t limit, db_audit_fn *each, void *ctx,
-                             struct err *e);
+MUST_CHECK int db_audit_list(struct db *db, const char *project, int64_t limit, db_audit_fn *each,
+                             void *ctx, struct err *e);
 MUST_CHECK int db_audit_prune(struct db *db, int64_t before_ms, struct err *e);

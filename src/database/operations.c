@@ -5,7 +5,8 @@ int operation_insert(struct db_tx *tx, const struct operation *op, struct err *e
 {
     static const char sql[] =
         "INSERT INTO operations (project_id, key, fingerprint, sandbox_id, owner, status, answer, "
-        "created_at_ms) VALUES ($1, $2, $3, $4, $5, 0, '', $6) ON CONFLICT (project_id, key) DO NOTHING";
+        "created_at_ms) VALUES ($1, $2, $3, $4, $5, 0, '', $6) ON CONFLICT (project_id, key) DO "
+        "NOTHING";
     int64_t changes = 0;
     int r;
 
@@ -29,15 +30,16 @@ int operation_finish(struct db_tx *tx, const struct operation *op, struct err *e
         "UPDATE operations SET status = $3, answer = $4 WHERE project_id = $1 AND key = $2";
 
     ASSERT(op->status > 0 && op->answer);
-    return db_run(
-        tx,
-        DB_QUERY(sql, DB_TEXT(op->project), DB_TEXT(op->key), DB_INT(op->status), DB_TEXT(op->answer)), NULL,
-        e);
+    return db_run(tx,
+                  DB_QUERY(sql, DB_TEXT(op->project), DB_TEXT(op->key), DB_INT(op->status),
+                           DB_TEXT(op->answer)),
+                  NULL, e);
 }
 
 #define COLUMNS "project_id, key, fingerprint, sandbox_id, owner, status, answer, created_at_ms"
 
-static int one_operation(struct db *db, const struct db_query *q, struct operation *ret, struct err *e)
+static int one_operation(struct db *db, const struct db_query *q, struct operation *ret,
+                         struct err *e)
 {
     cleanup_tx struct db_tx tx = {0};
     cleanup_result struct db_result res = {0};
@@ -73,13 +75,15 @@ static int one_operation(struct db *db, const struct db_query *q, struct operati
 int db_operation_get(struct db *db, const char *project, const char *key, struct operation *ret,
                      struct err *e)
 {
-    static const char sql[] = "SELECT " COLUMNS " FROM operations WHERE project_id = $1 AND key = $2";
+    static const char sql[] =
+        "SELECT " COLUMNS " FROM operations WHERE project_id = $1 AND key = $2";
 
     ASSERT(project && key && ret);
     return one_operation(db, DB_QUERY(sql, DB_TEXT(project), DB_TEXT(key)), ret, e);
 }
 
-int db_operation_of_sandbox(struct db *db, const char *sandbox, struct operation *ret, struct err *e)
+int db_operation_of_sandbox(struct db *db, const char *sandbox, struct operation *ret,
+                            struct err *e)
 {
     static const char sql[] = "SELECT " COLUMNS " FROM operations WHERE sandbox_id = $1";
 
@@ -100,7 +104,8 @@ static int write_one(struct db *db, const struct db_query *q, int64_t *ret_chang
     return r < 0 ? r : db_commit(&tx, e);
 }
 
-int db_operation_take_over(struct db *db, const struct operation *op, const char *new_owner, struct err *e)
+int db_operation_take_over(struct db *db, const struct operation *op, const char *new_owner,
+                           struct err *e)
 {
     static const char sql[] = "UPDATE operations SET owner = $4 WHERE project_id = $1 AND key = $2 "
                               "AND owner = $3 AND status = 0";
@@ -108,10 +113,10 @@ int db_operation_take_over(struct db *db, const struct operation *op, const char
     int r;
 
     ASSERT(op && new_owner);
-    r = write_one(
-        db,
-        DB_QUERY(sql, DB_TEXT(op->project), DB_TEXT(op->key), DB_TEXT(op->owner), DB_TEXT(new_owner)),
-        &changes, e);
+    r = write_one(db,
+                  DB_QUERY(sql, DB_TEXT(op->project), DB_TEXT(op->key), DB_TEXT(op->owner),
+                           DB_TEXT(new_owner)),
+                  &changes, e);
     if (r == 0 && changes == 0) {
         return err_set(e, -ESTALE, "conflict", "another gateway has taken the operation over");
     }

@@ -19,8 +19,9 @@
 #define DB_WRITE true
 
 struct db_tx {
-    struct db *db;        /* borrowed: the caller's */
-    struct db_conn *conn; /* borrowed from the pool until the transaction is done; NULL: not begun */
+    struct db *db; /* borrowed: the caller's */
+    struct db_conn
+        *conn; /* borrowed from the pool until the transaction is done; NULL: not begun */
     bool write;
 };
 
@@ -37,7 +38,8 @@ struct db_result {
 void db_result_done(struct db_result *res);
 #define cleanup_result CLEANUP(db_result_done)
 
-MUST_CHECK int db_select(struct db_tx *tx, const struct db_query *q, struct db_result *ret, struct err *e);
+MUST_CHECK int db_select(struct db_tx *tx, const struct db_query *q, struct db_result *ret,
+                         struct err *e);
 /* 1, 0 or an error; see driver.h. */
 MUST_CHECK int db_next(struct db_result *res, struct err *e);
 int64_t db_get_int(struct db_result *res, int column);
@@ -46,7 +48,8 @@ void db_get_text(struct db_result *res, int column, char *ret, size_t size);
 char *db_get_text_dup(struct db_result *res, int column);
 
 /* A statement without rows; *ret_changes (may be NULL) is how many rows it wrote. */
-MUST_CHECK int db_run(struct db_tx *tx, const struct db_query *q, int64_t *ret_changes, struct err *e);
+MUST_CHECK int db_run(struct db_tx *tx, const struct db_query *q, int64_t *ret_changes,
+                      struct err *e);
 
 #define DB_QUERY(sql_, ...) \
     (&(struct db_query){ \
@@ -56,6 +59,7 @@ MUST_CHECK int db_run(struct db_tx *tx, const struct db_query *q, int64_t *ret_c
     })
 
 /* Brings the schema up to date; -ENOTSUP when the database is newer than the program. */
-MUST_CHECK int db_schema_migrate(const struct db_driver *driver, struct db_conn *conn, struct err *e);
+MUST_CHECK int db_schema_migrate(const struct db_driver *driver, struct db_conn *conn,
+                                 struct err *e);
 /* The number of the newest migration. */
 int64_t db_schema_version(void);

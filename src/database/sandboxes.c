@@ -9,12 +9,15 @@
 #include <string.h>
 
 #define COLUMNS \
-    "id, project_id, desired, observed, generation, node, owner, template, vcpus, memory_mib, disk_mib, " \
-    "accel, env, metadata, timeout_s, created_at_ms, started_at_ms, changed_at_ms, end_at_ms, reason"
+    "id, project_id, desired, observed, generation, node, owner, template, vcpus, memory_mib, " \
+    "disk_mib, " \
+    "accel, env, metadata, timeout_s, created_at_ms, started_at_ms, changed_at_ms, end_at_ms, " \
+    "reason"
 
 static int insert_metadata(struct db_tx *tx, const struct sandbox *sb, struct err *e)
 {
-    static const char sql[] = "INSERT INTO sandbox_metadata (sandbox_id, key, value) VALUES ($1, $2, $3)";
+    static const char sql[] =
+        "INSERT INTO sandbox_metadata (sandbox_id, key, value) VALUES ($1, $2, $3)";
     cleanup_json json_t *map = NULL;
     const char *key;
     json_t *value;
@@ -22,9 +25,11 @@ static int insert_metadata(struct db_tx *tx, const struct sandbox *sb, struct er
 
     r = json_parse_object(sb->metadata, strlen(sb->metadata), &map, e);
     ASSERT(r == 0); /* the model made the text */
-    json_object_foreach(map, key, value) {
-        r = db_run(tx, DB_QUERY(sql, DB_TEXT(sb->id), DB_TEXT(key), DB_TEXT(json_string_value(value))), NULL,
-                   e);
+    json_object_foreach(map, key, value)
+    {
+        r = db_run(tx,
+                   DB_QUERY(sql, DB_TEXT(sb->id), DB_TEXT(key), DB_TEXT(json_string_value(value))),
+                   NULL, e);
         if (r < 0) {
             return r;
         }
@@ -55,31 +60,35 @@ static int check_quota(struct db_tx *tx, const char *project, int64_t max, struc
         return r;
     }
     if (r == 1 && db_get_int(&res, 0) >= max) {
-        return err_set(e, -EDQUOT, "sandbox_quota_exceeded",
-                       "the project has %lld sandboxes, which is its quota of %lld: delete one first",
-                       (long long)db_get_int(&res, 0), (long long)max);
+        return err_set(
+            e, -EDQUOT, "sandbox_quota_exceeded",
+            "the project has %lld sandboxes, which is its quota of %lld: delete one first",
+            (long long)db_get_int(&res, 0), (long long)max);
     }
     return 0;
 }
 
 static int insert_row(struct db_tx *tx, const struct sandbox *sb, struct err *e)
 {
-    static const char sql[] = "INSERT INTO sandboxes (" COLUMNS ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, "
-                              "$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
+    static const char sql[] =
+        "INSERT INTO sandboxes (" COLUMNS ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, "
+        "$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
 
     return db_run(tx,
-                  DB_QUERY(sql, DB_TEXT(sb->id), DB_TEXT(sb->project), DB_TEXT(sandbox_state_name(sb->desired)),
-                           DB_TEXT(sandbox_state_name(sb->observed)), DB_INT(sb->generation), DB_TEXT(sb->node),
-                           DB_TEXT(sb->owner), DB_TEXT(sb->template_name), DB_INT(sb->shape.vcpus),
-                           DB_INT(sb->shape.memory_mib), DB_INT(sb->shape.disk_mib), DB_TEXT(sb->accel),
-                           DB_TEXT(sb->env), DB_TEXT(sb->metadata), DB_INT(sb->timeout_s),
-                           DB_INT(sb->created_at_ms), DB_INT(sb->started_at_ms), DB_INT(sb->changed_at_ms),
+                  DB_QUERY(sql, DB_TEXT(sb->id), DB_TEXT(sb->project),
+                           DB_TEXT(sandbox_state_name(sb->desired)),
+                           DB_TEXT(sandbox_state_name(sb->observed)), DB_INT(sb->generation),
+                           DB_TEXT(sb->node), DB_TEXT(sb->owner), DB_TEXT(sb->template_name),
+                           DB_INT(sb->shape.vcpus), DB_INT(sb->shape.memory_mib),
+                           DB_INT(sb->shape.disk_mib), DB_TEXT(sb->accel), DB_TEXT(sb->env),
+                           DB_TEXT(sb->metadata), DB_INT(sb->timeout_s), DB_INT(sb->created_at_ms),
+                           DB_INT(sb->started_at_ms), DB_INT(sb->changed_at_ms),
                            DB_INT(sb->end_at_ms), DB_TEXT(sb->reason)),
                   NULL, e);
 }
 
-int db_sandbox_insert(struct db *db, const struct sandbox *sb, const struct db_beside *beside, int64_t max,
-                      struct err *e)
+int db_sandbox_insert(struct db *db, const struct sandbox *sb, const struct db_beside *beside,
+                      int64_t max, struct err *e)
 {
     cleanup_tx struct db_tx tx = {0};
     int r;
@@ -119,9 +128,11 @@ static int read_states(struct db_result *res, struct sandbox *ret, struct err *e
 
     db_get_text(res, 2, desired, sizeof(desired));
     db_get_text(res, 3, observed, sizeof(observed));
-    if (!sandbox_state_parse(desired, &ret->desired) || !sandbox_state_parse(observed, &ret->observed)) {
-        return err_set(e, -EUCLEAN, "database_error", "the sandbox '%s' has unknown states '%s', '%s'", ret->id,
-                       desired, observed);
+    if (!sandbox_state_parse(desired, &ret->desired) ||
+        !sandbox_state_parse(observed, &ret->observed)) {
+        return err_set(e, -EUCLEAN, "database_error",
+                       "the sandbox '%s' has unknown states '%s', '%s'", ret->id, desired,
+                       observed);
     }
     return 0;
 }
@@ -163,10 +174,12 @@ static int not_found(struct err *e)
     return err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox");
 }
 
-int db_sandbox_get(struct db *db, const char *id, const char *project, struct sandbox *ret, struct err *e)
+int db_sandbox_get(struct db *db, const char *id, const char *project, struct sandbox *ret,
+                   struct err *e)
 {
     static const char any[] = "SELECT " COLUMNS " FROM sandboxes WHERE id = $1";
-    static const char of_project[] = "SELECT " COLUMNS " FROM sandboxes WHERE id = $1 AND project_id = $2";
+    static const char of_project[] =
+        "SELECT " COLUMNS " FROM sandboxes WHERE id = $1 AND project_id = $2";
     cleanup_tx struct db_tx tx = {0};
     cleanup_result struct db_result res = {0};
     int r;
@@ -204,22 +217,26 @@ static int explain_miss(struct db_tx *tx, const char *id, struct err *e)
     if (r == 0) {
         return not_found(e);
     }
-    return err_set(e, -ESTALE, "conflict", "the sandbox has changed meanwhile: read it again and retry");
+    return err_set(e, -ESTALE, "conflict",
+                   "the sandbox has changed meanwhile: read it again and retry");
 }
 
-static int update_row(struct db_tx *tx, const struct sandbox *sb, int64_t *ret_changes, struct err *e)
+static int update_row(struct db_tx *tx, const struct sandbox *sb, int64_t *ret_changes,
+                      struct err *e)
 {
     static const char sql[] =
-        "UPDATE sandboxes SET desired = $3, observed = $4, node = $5, owner = $6, accel = $7, metadata = $8, "
+        "UPDATE sandboxes SET desired = $3, observed = $4, node = $5, owner = $6, accel = $7, "
+        "metadata = $8, "
         "timeout_s = $9, started_at_ms = $10, changed_at_ms = $11, end_at_ms = $12, reason = $13, "
         "generation = generation + 1 WHERE id = $1 AND generation = $2";
 
     return db_run(tx,
                   DB_QUERY(sql, DB_TEXT(sb->id), DB_INT(sb->generation),
-                           DB_TEXT(sandbox_state_name(sb->desired)), DB_TEXT(sandbox_state_name(sb->observed)),
-                           DB_TEXT(sb->node), DB_TEXT(sb->owner), DB_TEXT(sb->accel), DB_TEXT(sb->metadata),
-                           DB_INT(sb->timeout_s), DB_INT(sb->started_at_ms), DB_INT(sb->changed_at_ms),
-                           DB_INT(sb->end_at_ms), DB_TEXT(sb->reason)),
+                           DB_TEXT(sandbox_state_name(sb->desired)),
+                           DB_TEXT(sandbox_state_name(sb->observed)), DB_TEXT(sb->node),
+                           DB_TEXT(sb->owner), DB_TEXT(sb->accel), DB_TEXT(sb->metadata),
+                           DB_INT(sb->timeout_s), DB_INT(sb->started_at_ms),
+                           DB_INT(sb->changed_at_ms), DB_INT(sb->end_at_ms), DB_TEXT(sb->reason)),
                   ret_changes, e);
 }
 
@@ -258,7 +275,8 @@ static int finish_beside(struct db_tx *tx, const struct db_beside *beside, struc
     return r;
 }
 
-int db_sandbox_update(struct db *db, struct sandbox *sb, const struct db_beside *beside, struct err *e)
+int db_sandbox_update(struct db *db, struct sandbox *sb, const struct db_beside *beside,
+                      struct err *e)
 {
     cleanup_tx struct db_tx tx = {0};
     bool new_metadata = false;
@@ -297,7 +315,8 @@ int db_sandbox_update(struct db *db, struct sandbox *sb, const struct db_beside 
     return r;
 }
 
-int db_sandbox_delete(struct db *db, const struct sandbox *sb, const struct db_beside *beside, struct err *e)
+int db_sandbox_delete(struct db *db, const struct sandbox *sb, const struct db_beside *beside,
+                      struct err *e)
 {
     static const char sql[] = "DELETE FROM sandboxes WHERE id = $1 AND generation = $2";
     cleanup_tx struct db_tx tx = {0};
@@ -348,7 +367,8 @@ static void add_text(struct list_query *lq, const char *text)
     ASSERT(r == 0); /* the parts are ours and bounded */
 }
 
-static void add_placeholder(struct list_query *lq, const char *before, struct db_value v, const char *after)
+static void add_placeholder(struct list_query *lq, const char *before, struct db_value v,
+                            const char *after)
 {
     int r = buf_printf(&lq->sql, "%s$%zu%s", before, add_param(lq, v), after);
 
@@ -387,10 +407,11 @@ static void build_list(const struct sandbox_query *q, struct list_query *lq)
         add_states(lq, q->states);
     }
     for (size_t i = 0; i < q->n_filters; i++) {
-        add_placeholder(lq,
-                        " AND EXISTS (SELECT 1 FROM sandbox_metadata m WHERE m.sandbox_id = sandboxes.id "
-                        "AND m.key = ",
-                        DB_TEXT(q->filters[i].key), "");
+        add_placeholder(
+            lq,
+            " AND EXISTS (SELECT 1 FROM sandbox_metadata m WHERE m.sandbox_id = sandboxes.id "
+            "AND m.key = ",
+            DB_TEXT(q->filters[i].key), "");
         add_placeholder(lq, " AND m.value = ", DB_TEXT(q->filters[i].value), ")");
     }
     if (q->expired_at_ms) {
@@ -424,9 +445,10 @@ int db_sandbox_list(struct db *db, const struct sandbox_query *q, db_sandbox_fn 
     if (r < 0) {
         return r;
     }
-    r = db_select(
-        &tx, &(struct db_query){.sql = buf_str(&sql), .params = lq.params, .n_params = lq.n, .once = true}, &res,
-        e);
+    r = db_select(&tx,
+                  &(struct db_query){
+                      .sql = buf_str(&sql), .params = lq.params, .n_params = lq.n, .once = true},
+                  &res, e);
     if (r < 0) {
         return r;
     }

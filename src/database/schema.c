@@ -104,7 +104,8 @@ int64_t db_schema_version(void)
     return (int64_t)ARRAY_SIZE(migrations);
 }
 
-static int current_version(const struct db_driver *driver, struct db_conn *conn, int64_t *ret, struct err *e)
+static int current_version(const struct db_driver *driver, struct db_conn *conn, int64_t *ret,
+                           struct err *e)
 {
     struct db_query q = {.sql = "SELECT COALESCE(MAX(version), 0) FROM schema_migrations"};
     struct db_rows *rows = NULL;
@@ -173,9 +174,10 @@ static int migrate_locked(const struct db_driver *driver, struct db_conn *conn, 
         return r;
     }
     if (version > db_schema_version()) {
-        return err_set(e, -ENOTSUP, "database_too_new",
-                       "the database has schema version %lld, this program knows %lld: use a newer program",
-                       (long long)version, (long long)db_schema_version());
+        return err_set(
+            e, -ENOTSUP, "database_too_new",
+            "the database has schema version %lld, this program knows %lld: use a newer program",
+            (long long)version, (long long)db_schema_version());
     }
     for (size_t i = (size_t)version; i < ARRAY_SIZE(migrations); i++) {
         r = apply(driver, conn, i, e);

@@ -38,7 +38,8 @@ static int errno_of(int code)
     case SQLITE_LOCKED:
         return -EBUSY;
     case SQLITE_CONSTRAINT:
-        return (code == SQLITE_CONSTRAINT_UNIQUE || code == SQLITE_CONSTRAINT_PRIMARYKEY) ? -EEXIST : -EINVAL;
+        return (code == SQLITE_CONSTRAINT_UNIQUE || code == SQLITE_CONSTRAINT_PRIMARYKEY) ? -EEXIST
+                                                                                          : -EINVAL;
     case SQLITE_FULL:
         return -ENOSPC;
     case SQLITE_READONLY:
@@ -152,7 +153,8 @@ static struct kept *find_kept(struct db_conn *conn, const char *sql)
     return NULL;
 }
 
-static int prepare(struct db_conn *conn, const struct db_query *q, struct db_rows *rows, struct err *e)
+static int prepare(struct db_conn *conn, const struct db_query *q, struct db_rows *rows,
+                   struct err *e)
 {
     struct kept *kept = q->once ? NULL : find_kept(conn, q->sql);
     int code;
@@ -164,7 +166,8 @@ static int prepare(struct db_conn *conn, const struct db_query *q, struct db_row
         rows->stmt = kept->stmt;
         return 0;
     }
-    code = sqlite3_prepare_v3(conn->db, q->sql, -1, q->once ? 0 : SQLITE_PREPARE_PERSISTENT, &rows->stmt, NULL);
+    code = sqlite3_prepare_v3(conn->db, q->sql, -1, q->once ? 0 : SQLITE_PREPARE_PERSISTENT,
+                              &rows->stmt, NULL);
     if (code != SQLITE_OK) {
         return fail(conn, code, "preparing a statement", e);
     }
@@ -213,7 +216,8 @@ static void sqlite_finish(struct db_rows *rows)
 }
 DEFINE_CLEANUP(struct db_rows *, sqlite_finish);
 
-static int sqlite_query(struct db_conn *conn, const struct db_query *q, struct db_rows **ret, struct err *e)
+static int sqlite_query(struct db_conn *conn, const struct db_query *q, struct db_rows **ret,
+                        struct err *e)
 {
     CLEANUP(sqlite_finishp) struct db_rows *rows = xnew(struct db_rows);
     int r;

@@ -7,7 +7,8 @@
 
 int db_organisation_insert(struct db *db, const struct organisation *o, struct err *e)
 {
-    static const char sql[] = "INSERT INTO organisations (id, name, created_at_ms) VALUES ($1, $2, $3)";
+    static const char sql[] =
+        "INSERT INTO organisations (id, name, created_at_ms) VALUES ($1, $2, $3)";
     cleanup_tx struct db_tx tx = {0};
     int r;
 
@@ -16,14 +17,17 @@ int db_organisation_insert(struct db *db, const struct organisation *o, struct e
     if (r < 0) {
         return r;
     }
-    r = db_run(&tx, DB_QUERY(sql, DB_TEXT(o->id), DB_TEXT(o->name), DB_INT(o->created_at_ms)), NULL, e);
+    r = db_run(&tx, DB_QUERY(sql, DB_TEXT(o->id), DB_TEXT(o->name), DB_INT(o->created_at_ms)), NULL,
+               e);
     if (r == -EEXIST) {
-        return err_field(e, r, "name_taken", "name", "there is an organisation '%s' already", o->name);
+        return err_field(e, r, "name_taken", "name", "there is an organisation '%s' already",
+                         o->name);
     }
     return r < 0 ? r : db_commit(&tx, e);
 }
 
-int db_organisation_by_name(struct db *db, const char *name, struct organisation *ret, struct err *e)
+int db_organisation_by_name(struct db *db, const char *name, struct organisation *ret,
+                            struct err *e)
 {
     static const char sql[] = "SELECT id, name, created_at_ms FROM organisations WHERE name = $1";
     cleanup_tx struct db_tx tx = {0};
@@ -53,8 +57,9 @@ int db_organisation_by_name(struct db *db, const char *name, struct organisation
 
 int db_project_insert(struct db *db, const struct project *p, struct err *e)
 {
-    static const char sql[] = "INSERT INTO projects (id, organisation_id, name, max_sandboxes, created_at_ms) "
-                              "VALUES ($1, $2, $3, $4, $5)";
+    static const char sql[] =
+        "INSERT INTO projects (id, organisation_id, name, max_sandboxes, created_at_ms) "
+        "VALUES ($1, $2, $3, $4, $5)";
     cleanup_tx struct db_tx tx = {0};
     int r;
 
@@ -116,11 +121,11 @@ int db_project_get(struct db *db, const char *id, struct project *ret, struct er
     return one_project(db, DB_QUERY(sql, DB_TEXT(id)), ret, e);
 }
 
-int db_project_by_name(struct db *db, const char *organisation, const char *name, struct project *ret,
-                       struct err *e)
+int db_project_by_name(struct db *db, const char *organisation, const char *name,
+                       struct project *ret, struct err *e)
 {
-    static const char sql[] = "SELECT " PROJECT_COLUMNS
-                              " FROM projects WHERE organisation_id = $1 AND name = $2";
+    static const char sql[] =
+        "SELECT " PROJECT_COLUMNS " FROM projects WHERE organisation_id = $1 AND name = $2";
 
     ASSERT(organisation && name && ret);
     return one_project(db, DB_QUERY(sql, DB_TEXT(organisation), DB_TEXT(name)), ret, e);
@@ -147,10 +152,12 @@ int db_project_set_quota(struct db *db, const char *id, int64_t max_sandboxes, s
     return db_commit(&tx, e);
 }
 
-int db_project_list(struct db *db, const char *organisation, db_project_fn *each, void *ctx, struct err *e)
+int db_project_list(struct db *db, const char *organisation, db_project_fn *each, void *ctx,
+                    struct err *e)
 {
-    static const char sql[] = "SELECT " PROJECT_COLUMNS
-                              " FROM projects WHERE organisation_id = $1 ORDER BY created_at_ms, id";
+    static const char sql[] =
+        "SELECT " PROJECT_COLUMNS
+        " FROM projects WHERE organisation_id = $1 ORDER BY created_at_ms, id";
     cleanup_tx struct db_tx tx = {0};
     cleanup_result struct db_result res = {0};
     struct project p;
@@ -176,8 +183,9 @@ int db_project_list(struct db *db, const char *organisation, db_project_fn *each
 
 int db_key_insert(struct db *db, const struct api_key *k, struct err *e)
 {
-    static const char sql[] = "INSERT INTO api_keys (id, project_id, scope, name, hash, prefix, created_at_ms, "
-                              "last_used_at_ms, revoked_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0)";
+    static const char sql[] =
+        "INSERT INTO api_keys (id, project_id, scope, name, hash, prefix, created_at_ms, "
+        "last_used_at_ms, revoked_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0)";
     cleanup_tx struct db_tx tx = {0};
     int r;
 
@@ -188,7 +196,8 @@ int db_key_insert(struct db *db, const struct api_key *k, struct err *e)
     }
     r = db_run(&tx,
                DB_QUERY(sql, DB_TEXT(k->id), DB_TEXT(k->project), DB_TEXT(key_scope_name(k->scope)),
-                        DB_TEXT(k->name), DB_TEXT(k->hash), DB_TEXT(k->prefix), DB_INT(k->created_at_ms)),
+                        DB_TEXT(k->name), DB_TEXT(k->hash), DB_TEXT(k->prefix),
+                        DB_INT(k->created_at_ms)),
                NULL, e);
     return r < 0 ? r : db_commit(&tx, e);
 }
@@ -212,7 +221,8 @@ static int read_key(struct db_result *res, struct api_key *ret, struct err *e)
     ret->last_used_at_ms = db_get_int(res, 8);
     ret->revoked_at_ms = db_get_int(res, 9);
     if (!key_scope_parse(scope, &ret->scope)) {
-        return err_set(e, -EUCLEAN, "database_error", "the key '%s' has the unknown scope '%s'", ret->id, scope);
+        return err_set(e, -EUCLEAN, "database_error", "the key '%s' has the unknown scope '%s'",
+                       ret->id, scope);
     }
     return 0;
 }
@@ -256,13 +266,14 @@ int db_key_get(struct db *db, const char *id, struct api_key *ret, struct err *e
     return one_key(db, DB_QUERY(sql, DB_TEXT(id)), ret, e);
 }
 
-int db_key_list(struct db *db, const char *organisation, const char *project, db_key_fn *each, void *ctx,
-                struct err *e)
+int db_key_list(struct db *db, const char *organisation, const char *project, db_key_fn *each,
+                void *ctx, struct err *e)
 {
-    static const char of_all[] = "SELECT " KEY_COLUMNS
-                                 "WHERE p.organisation_id = $1 ORDER BY k.created_at_ms, k.id";
-    static const char of_one[] = "SELECT " KEY_COLUMNS "WHERE p.organisation_id = $1 AND k.project_id = $2 "
-                                 "ORDER BY k.created_at_ms, k.id";
+    static const char of_all[] =
+        "SELECT " KEY_COLUMNS "WHERE p.organisation_id = $1 ORDER BY k.created_at_ms, k.id";
+    static const char of_one[] =
+        "SELECT " KEY_COLUMNS "WHERE p.organisation_id = $1 AND k.project_id = $2 "
+        "ORDER BY k.created_at_ms, k.id";
     cleanup_tx struct db_tx tx = {0};
     cleanup_result struct db_result res = {0};
     struct api_key k;
@@ -272,8 +283,9 @@ int db_key_list(struct db *db, const char *organisation, const char *project, db
     if (r < 0) {
         return r;
     }
-    r = str_empty(project) ? db_select(&tx, DB_QUERY(of_all, DB_TEXT(organisation)), &res, e)
-                           : db_select(&tx, DB_QUERY(of_one, DB_TEXT(organisation), DB_TEXT(project)), &res, e);
+    r = str_empty(project)
+            ? db_select(&tx, DB_QUERY(of_all, DB_TEXT(organisation)), &res, e)
+            : db_select(&tx, DB_QUERY(of_one, DB_TEXT(organisation), DB_TEXT(project)), &res, e);
     if (r < 0) {
         return r;
     }
@@ -304,7 +316,8 @@ static int update_key(struct db *db, const struct db_query *q, struct err *e)
 
 int db_key_revoke(struct db *db, const char *id, int64_t at_ms, struct err *e)
 {
-    static const char sql[] = "UPDATE api_keys SET revoked_at_ms = $2 WHERE id = $1 AND revoked_at_ms = 0";
+    static const char sql[] =
+        "UPDATE api_keys SET revoked_at_ms = $2 WHERE id = $1 AND revoked_at_ms = 0";
 
     ASSERT(id && at_ms > 0);
     return update_key(db, DB_QUERY(sql, DB_TEXT(id), DB_INT(at_ms)), e);
@@ -312,7 +325,8 @@ int db_key_revoke(struct db *db, const char *id, int64_t at_ms, struct err *e)
 
 int db_key_touch(struct db *db, const char *id, int64_t at_ms, struct err *e)
 {
-    static const char sql[] = "UPDATE api_keys SET last_used_at_ms = $2 WHERE id = $1 AND last_used_at_ms < $2";
+    static const char sql[] =
+        "UPDATE api_keys SET last_used_at_ms = $2 WHERE id = $1 AND last_used_at_ms < $2";
 
     ASSERT(id);
     return update_key(db, DB_QUERY(sql, DB_TEXT(id), DB_INT(at_ms)), e);

@@ -59,7 +59,9 @@ static void newer_schema_is_refused(void)
     REQUIRE(db_open(d.url, &db, NULL) == 0);
     db_free(TAKE_PTR(db));
     REQUIRE(sqlite3_open(d.file, &raw) == SQLITE_OK);
-    CHECK_INT(sqlite3_exec(raw, "INSERT INTO schema_migrations VALUES (1000, 'later', 1)", NULL, NULL, NULL), 0);
+    CHECK_INT(sqlite3_exec(raw, "INSERT INTO schema_migrations VALUES (1000, 'later', 1)", NULL,
+                           NULL, NULL),
+              0);
     sqlite3_close(raw);
     CHECK_INT(db_open(d.url, &db, &e), -ENOTSUP);
     CHECK_STR(e.reason, "database_too_new");

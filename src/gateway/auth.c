@@ -84,7 +84,8 @@ void auth_make_key(struct api_key *k, char text[static KEY_TEXT_SIZE])
 
 static int refused(struct err *e)
 {
-    return err_set(e, -EKEYREJECTED, "unauthorized", "the API key is not valid or has been revoked");
+    return err_set(e, -EKEYREJECTED, "unauthorized",
+                   "the API key is not valid or has been revoked");
 }
 
 static struct cached *slot_of(struct auth *auth, const char *hash)
@@ -101,7 +102,8 @@ static bool find_cached(struct auth *auth, const char *hash, struct caller *ret)
     bool found;
 
     pthread_mutex_lock(&auth->mutex);
-    found = bytes_equal_constant_time(c->hash, hash, KEY_HASH_SIZE) && !deadline_passed(c->until_ns);
+    found =
+        bytes_equal_constant_time(c->hash, hash, KEY_HASH_SIZE) && !deadline_passed(c->until_ns);
     if (found) {
         *ret = c->caller;
     }
@@ -182,7 +184,8 @@ static bool find_protocol_key(const char *list, char *ret, size_t size)
         len = strcspn(list, " \t,");
         if (len > sizeof(prefix) - 1 && strncmp(list, prefix, sizeof(prefix) - 1) == 0 &&
             len - (sizeof(prefix) - 1) < size) {
-            snprintf(ret, size, "%.*s", (int)(len - (sizeof(prefix) - 1)), list + sizeof(prefix) - 1);
+            snprintf(ret, size, "%.*s", (int)(len - (sizeof(prefix) - 1)),
+                     list + sizeof(prefix) - 1);
             return true;
         }
         list += len;
@@ -190,7 +193,8 @@ static bool find_protocol_key(const char *list, char *ret, size_t size)
     return false;
 }
 
-int auth_request(struct auth *auth, const struct http_request *req, struct caller *ret, struct err *e)
+int auth_request(struct auth *auth, const struct http_request *req, struct caller *ret,
+                 struct err *e)
 {
     const char *bearer = http_request_header(req, "Authorization");
     const char *plain = http_request_header(req, "X-API-Key");

@@ -32,7 +32,8 @@ struct caller {
 };
 
 /* -EKEYREJECTED "unauthorized": no key, none of ours, or a revoked one. */
-MUST_CHECK int auth_request(struct auth *auth, const struct http_request *req, struct caller *ret, struct err *e);
+MUST_CHECK int auth_request(struct auth *auth, const struct http_request *req, struct caller *ret,
+                            struct err *e);
 /* The same for a key in hand; any string. */
 MUST_CHECK int auth_key(struct auth *auth, const char *key, struct caller *ret, struct err *e);
 /* Forgets everything that is kept, after a revocation or a change of quota. */

@@ -34,7 +34,8 @@ int key_body_from_json(json_t *body, struct key_body *ret, struct err *e)
         return r;
     }
     if (!key_scope_parse(json_get_string(body, "scope", "project"), &key.scope)) {
-        return err_field(e, -EINVAL, "unknown_scope", "scope", "scope must be 'project' or 'organisation'");
+        return err_field(e, -EINVAL, "unknown_scope", "scope",
+                         "scope must be 'project' or 'organisation'");
     }
     snprintf(key.name, sizeof(key.name), "%s", name);
     snprintf(key.project, sizeof(key.project), "%s", project);
@@ -42,7 +43,8 @@ int key_body_from_json(json_t *body, struct key_body *ret, struct err *e)
     return 0;
 }
 
-static const struct json_bounds quota_bounds = {0, PROJECT_MAX_SANDBOXES_LIMIT, PROJECT_MAX_SANDBOXES_DEFAULT};
+static const struct json_bounds quota_bounds = {0, PROJECT_MAX_SANDBOXES_LIMIT,
+                                                PROJECT_MAX_SANDBOXES_DEFAULT};
 
 int project_body_from_json(json_t *body, struct project *ret, struct err *e)
 {
@@ -82,7 +84,8 @@ int project_patch_from_json(json_t *body, struct project *ret, struct err *e)
 
     ASSERT(ret);
     r = json_check_object(body, fields, ARRAY_SIZE(fields), e);
-    return r < 0 ? r : json_get_bounded(body, "max_sandboxes", quota_bounds, &ret->max_sandboxes, e);
+    return r < 0 ? r
+                 : json_get_bounded(body, "max_sandboxes", quota_bounds, &ret->max_sandboxes, e);
 }
 
 void run_body_done(struct run_body *run)
@@ -114,7 +117,8 @@ static int read_input(json_t *body, struct run_body *run, struct err *e)
     }
     if (encoded) {
         if (base64_decode(json_string_value(encoded), json_string_length(encoded), &bytes) < 0) {
-            return err_field(e, -EINVAL, "invalid_base64", "stdin_base64", "stdin_base64 is not base64");
+            return err_field(e, -EINVAL, "invalid_base64", "stdin_base64",
+                             "stdin_base64 is not base64");
         }
         run->input_len = bytes.len;
         run->input = buf_take(&bytes);
@@ -125,13 +129,19 @@ static int read_input(json_t *body, struct run_body *run, struct err *e)
 int run_body_from_json(json_t *body, struct run_body *ret, struct err *e)
 {
     static const struct json_field fields[] = {
-        {"argv", JSON_FIELD_ARRAY, JSON_NULLABLE},         {"shell", JSON_FIELD_STRING, JSON_NULLABLE},
-        {"env", JSON_FIELD_STRING_MAP, JSON_NULLABLE},     {"cwd", JSON_FIELD_STRING, JSON_NULLABLE},
-        {"user", JSON_FIELD_STRING, JSON_NULLABLE},        {"timeout_ms", JSON_FIELD_INT, JSON_NULLABLE},
-        {"tag", JSON_FIELD_STRING, JSON_NULLABLE},         {"stdin", JSON_FIELD_STRING, JSON_NULLABLE},
-        {"stdin_base64", JSON_FIELD_STRING, JSON_NULLABLE}, {"max_output_bytes", JSON_FIELD_INT, JSON_NULLABLE},
+        {"argv", JSON_FIELD_ARRAY, JSON_NULLABLE},
+        {"shell", JSON_FIELD_STRING, JSON_NULLABLE},
+        {"env", JSON_FIELD_STRING_MAP, JSON_NULLABLE},
+        {"cwd", JSON_FIELD_STRING, JSON_NULLABLE},
+        {"user", JSON_FIELD_STRING, JSON_NULLABLE},
+        {"timeout_ms", JSON_FIELD_INT, JSON_NULLABLE},
+        {"tag", JSON_FIELD_STRING, JSON_NULLABLE},
+        {"stdin", JSON_FIELD_STRING, JSON_NULLABLE},
+        {"stdin_base64", JSON_FIELD_STRING, JSON_NULLABLE},
+        {"max_output_bytes", JSON_FIELD_INT, JSON_NULLABLE},
     };
-    static const char *const passed[] = {"argv", "shell", "env", "cwd", "user", "timeout_ms", "tag"};
+    static const char *const passed[] = {"argv", "shell",      "env", "cwd",
+                                         "user", "timeout_ms", "tag"};
     static const struct json_bounds output_bounds = {0, RUN_OUTPUT_MAX, RUN_OUTPUT_DEFAULT};
     cleanup_run_body struct run_body run = {0};
     int r;

@@ -23,8 +23,8 @@ MUST_CHECK int project_patch_from_json(json_t *body, struct project *ret, struct
 
 /* POST /v1/sandboxes/{id}/run: what goes to the daemon, what goes to stdin, how much comes back. */
 struct run_body {
-    json_t *command;     /* owned: the body of the daemon's POST /commands */
-    char *input;         /* owned; NULL: no stdin */
+    json_t *command; /* owned: the body of the daemon's POST /commands */
+    char *input;     /* owned; NULL: no stdin */
     size_t input_len;
     int64_t max_output_bytes; /* of each of stdout and stderr */
 };

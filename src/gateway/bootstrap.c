@@ -6,7 +6,8 @@
 #include "base/clock.h"
 #include "gateway/auth.h"
 
-static int ensure_organisation(struct db *db, const char *name, struct organisation *ret, struct err *e)
+static int ensure_organisation(struct db *db, const char *name, struct organisation *ret,
+                               struct err *e)
 {
     struct organisation org = {.created_at_ms = (int64_t)clock_wall_ms()};
     int r;
@@ -24,8 +25,8 @@ static int ensure_organisation(struct db *db, const char *name, struct organisat
     return db_organisation_by_name(db, name, ret, e);
 }
 
-static int ensure_project(struct db *db, const char *organisation, const char *name, struct project *ret,
-                          struct err *e)
+static int ensure_project(struct db *db, const char *organisation, const char *name,
+                          struct project *ret, struct err *e)
 {
     struct project p = {
         .max_sandboxes = PROJECT_MAX_SANDBOXES_DEFAULT,
@@ -82,8 +83,8 @@ int bootstrap_run(struct db *db, const struct bootstrap *what, json_t **ret, str
     if (r < 0) {
         return r;
     }
-    *ret = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "id", k.id, "key", text, "name", k.name, "prefix",
-                     k.prefix, "project", k.project, "scope", key_scope_name(k.scope));
+    *ret = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "id", k.id, "key", text, "name", k.name,
+                     "prefix", k.prefix, "project", k.project, "scope", key_scope_name(k.scope));
     ASSERT(*ret);
     return 0;
 }

@@ -8,9 +8,10 @@
 struct bootstrap {
     const char *organisation; /* borrowed: names; made when they are not there */
     const char *project;
-    const char *key_name;     /* borrowed; NULL: only organisation and project */
-    const char *scope;        /* borrowed */
+    const char *key_name; /* borrowed; NULL: only organisation and project */
+    const char *scope;    /* borrowed */
 };
 
 /* With a key name, *ret is {"id","key","name","prefix","project","scope"}; the caller ends it. Else NULL. */
-MUST_CHECK int bootstrap_run(struct db *db, const struct bootstrap *what, json_t **ret, struct err *e);
+MUST_CHECK int bootstrap_run(struct db *db, const struct bootstrap *what, json_t **ret,
+                             struct err *e);

@@ -44,9 +44,11 @@ static int confine_files(const char *state_dir, const char *console, struct err 
     } rules[] = {
         {state_dir, FS_READ | FS_WRITE},
         {console, FS_READ},
-        {"/etc/localtime", LANDLOCK_ACCESS_FS_READ_FILE}, /* the C library, at the first time of day */
-        {"/dev/urandom", LANDLOCK_ACCESS_FS_READ_FILE},   /* SQLite, for the names of temporary files */
-        {"/proc/self", FS_READ},                          /* the C library and sanitizers */
+        {"/etc/localtime",
+         LANDLOCK_ACCESS_FS_READ_FILE}, /* the C library, at the first time of day */
+        {"/dev/urandom",
+         LANDLOCK_ACCESS_FS_READ_FILE}, /* SQLite, for the names of temporary files */
+        {"/proc/self", FS_READ},        /* the C library and sanitizers */
     };
     int r;
 

@@ -19,10 +19,14 @@ static const struct {
     const char *ending;
     const char *type;
 } types[] = {
-    {".html", "text/html; charset=utf-8"}, {".js", "text/javascript; charset=utf-8"},
-    {".css", "text/css; charset=utf-8"},   {".svg", "image/svg+xml"},
-    {".json", "application/json"},         {".png", "image/png"},
-    {".ico", "image/x-icon"},              {".woff2", "font/woff2"},
+    {".html", "text/html; charset=utf-8"},
+    {".js", "text/javascript; charset=utf-8"},
+    {".css", "text/css; charset=utf-8"},
+    {".svg", "image/svg+xml"},
+    {".json", "application/json"},
+    {".png", "image/png"},
+    {".ico", "image/x-icon"},
+    {".woff2", "font/woff2"},
     {".txt", "text/plain; charset=utf-8"},
 };
 
@@ -59,10 +63,11 @@ static int reply_file(struct http_request *req, int dir_fd, const char *name, st
     if (r < 0) {
         return err_wrap(e, r, "reading a file of the console");
     }
-    http_reply_header(req, "Content-Security-Policy",
-                      "default-src 'self'; img-src 'self' data: blob:; connect-src 'self' ws: wss:; "
-                      "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; "
-                      "form-action 'none'");
+    http_reply_header(
+        req, "Content-Security-Policy",
+        "default-src 'self'; img-src 'self' data: blob:; connect-src 'self' ws: wss:; "
+        "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'none'");
     http_reply_header(req, "Referrer-Policy", "no-referrer");
     return http_reply_bytes(req, 200, type_of(name), buf_str(&content), content.len, e);
 }

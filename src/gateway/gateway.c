@@ -87,7 +87,8 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
     if (opts->console_dir) {
         g->console_fd = fs_open(opts->console_dir, O_RDONLY | O_DIRECTORY, 0);
         if (g->console_fd < 0) {
-            return err_wrap(e, g->console_fd, "opening the console's folder '%s'", opts->console_dir);
+            return err_wrap(e, g->console_fd, "opening the console's folder '%s'",
+                            opts->console_dir);
         }
     }
     *ret = TAKE_PTR(g);
@@ -149,7 +150,8 @@ static int hide_database_error(const struct request *rq, int r, struct err *e)
         return r;
     }
     log_error(&log, "the database fails: %s", e->msg);
-    return err_set(e, -EHOSTDOWN, "database_unavailable", "the database cannot be used just now: try again");
+    return err_set(e, -EHOSTDOWN, "database_unavailable",
+                   "the database cannot be used just now: try again");
 }
 
 int gateway_handle(struct http_request *req, struct err *e)
@@ -198,8 +200,9 @@ static int authenticate(struct http_request *req, const struct http_route *route
         return r;
     }
     if ((route->flags & ROUTE_ORGANISATION) && rq->caller.scope != KEY_SCOPE_ORGANISATION) {
-        return err_set(e, -EPERM, "organisation_key_needed",
-                       "this needs a key with the scope 'organisation'; this key's scope is 'project'");
+        return err_set(
+            e, -EPERM, "organisation_key_needed",
+            "this needs a key with the scope 'organisation'; this key's scope is 'project'");
     }
     r = auth_enter(rq->gateway->auth, rq->caller.actor.project, e);
     rq->entered = r == 0;
@@ -214,10 +217,13 @@ void gateway_done(void *ctx, struct http_request *req, const struct http_done *d
 
     metrics_count(g->metrics, http_request_route(req), done);
     /* The path only: queries hold file names and metadata. */
-    log_info(&log, "access method=%s path=%.200s status=%d error=%d ms=%.1f in=%llu out=%llu key=%s peer=%s",
-             done->method, done->path, done->status, -done->error, (double)done->duration_ns / (double)NS_PER_MS,
-             (unsigned long long)done->bytes_in, (unsigned long long)done->bytes_out,
-             rq && rq->caller.actor.key[0] ? rq->caller.actor.key : "-", http_request_peer_name(req));
+    log_info(
+        &log,
+        "access method=%s path=%.200s status=%d error=%d ms=%.1f in=%llu out=%llu key=%s peer=%s",
+        done->method, done->path, done->status, -done->error,
+        (double)done->duration_ns / (double)NS_PER_MS, (unsigned long long)done->bytes_in,
+        (unsigned long long)done->bytes_out,
+        rq && rq->caller.actor.key[0] ? rq->caller.actor.key : "-", http_request_peer_name(req));
 }
 
 int reply_text(struct http_request *req, int status, const struct buf *text, struct err *e)
@@ -236,7 +242,8 @@ int require_running(struct http_request *req, char ret_id[static ID_SIZE], struc
     }
     if (sandbox_shown_state(&sb) != SANDBOX_STATE_RUNNING) {
         return err_set(e, -ESTALE, "sandbox_not_running", "the sandbox is %s, not running%s%s",
-                       sandbox_state_name(sandbox_shown_state(&sb)), sb.reason[0] ? ": " : "", sb.reason);
+                       sandbox_state_name(sandbox_shown_state(&sb)), sb.reason[0] ? ": " : "",
+                       sb.reason);
     }
     snprintf(ret_id, ID_SIZE, "%s", sb.id);
     return 0;

@@ -29,10 +29,10 @@
 #define GATEWAY_NODE_MS 30000 /* short questions to the node */
 
 struct gateway_opts {
-    struct db *db;                 /* borrowed: lives longer */
-    struct node_client *node;      /* borrowed: lives longer */
-    struct control *control;       /* borrowed: lives longer */
-    const char *console_dir;       /* borrowed: lives longer; NULL: no console */
+    struct db *db;            /* borrowed: lives longer */
+    struct node_client *node; /* borrowed: lives longer */
+    struct control *control;  /* borrowed: lives longer */
+    const char *console_dir;  /* borrowed: lives longer; NULL: no console */
 };
 
 struct gateway {
@@ -69,7 +69,7 @@ struct request {
     struct gateway *gateway; /* borrowed */
     char id[65];             /* X-Request-Id */
     struct caller caller;
-    bool entered;            /* counted for the caller's project */
+    bool entered; /* counted for the caller's project */
 };
 
 static inline struct gateway *gateway_of(const struct http_request *req)
@@ -79,9 +79,11 @@ static inline struct gateway *gateway_of(const struct http_request *req)
 struct request *request_of(const struct http_request *req);
 const struct control_actor *actor_of(const struct http_request *req);
 /* JSON text as the reply. */
-MUST_CHECK int reply_text(struct http_request *req, int status, const struct buf *text, struct err *e);
+MUST_CHECK int reply_text(struct http_request *req, int status, const struct buf *text,
+                          struct err *e);
 /* The caller's running sandbox of the path: -ENOENT as always, -ESTALE "sandbox_not_running". */
-MUST_CHECK int require_running(struct http_request *req, char ret_id[static ID_SIZE], struct err *e);
+MUST_CHECK int require_running(struct http_request *req, char ret_id[static ID_SIZE],
+                               struct err *e);
 
 /* handlers, by file */
 int sandbox_create_handler(struct http_request *req, struct err *e);

@@ -12,7 +12,8 @@ char *guest_target(struct http_request *req, const char *id, const char *middle)
 /* Fields that keep a browser from interpreting what a guest wrote. */
 void guest_reply_headers(struct http_request *req);
 /* The command id of the path, well-formed; -ENOENT "command_not_found". */
-MUST_CHECK int require_command(struct http_request *req, char ret_cid[static ID_SIZE], struct err *e);
+MUST_CHECK int require_command(struct http_request *req, char ret_cid[static ID_SIZE],
+                               struct err *e);
 
 struct guest_call_opts {
     const char *method;
@@ -23,5 +24,5 @@ struct guest_call_opts {
 };
 
 /* A call on the client's behalf: it ends (-ECANCELED) when the client goes away. */
-MUST_CHECK int guest_call(struct http_request *req, const struct guest_call_opts *opts, struct http_call **ret,
-                          struct err *e);
+MUST_CHECK int guest_call(struct http_request *req, const struct guest_call_opts *opts,
+                          struct http_call **ret, struct err *e);

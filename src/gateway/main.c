@@ -66,8 +66,8 @@ static int drop_privileges(const struct options *opts, struct err *e)
     if (opts->user && geteuid() == 0) {
         pw = getpwnam(opts->user);
         if (!pw) {
-            return err_set(e, -EINVAL, "usage", "there is no user '%s': make it, or give another --user",
-                           opts->user);
+            return err_set(e, -EINVAL, "usage",
+                           "there is no user '%s': make it, or give another --user", opts->user);
         }
         if (pw->pw_uid == 0) {
             return err_set(e, -EINVAL, "usage", "'--user' must not be root");
@@ -195,8 +195,8 @@ static void service_done(struct service *s)
 
 static int open_service(const struct options *opts, struct service *s, struct err *e)
 {
-    cleanup_free char *node_url = opts->node ? xstrdup(opts->node)
-                                             : xasprintf("unix:%s/sandbox-manager.sock", opts->run_dir);
+    cleanup_free char *node_url =
+        opts->node ? xstrdup(opts->node) : xasprintf("unix:%s/sandbox-manager.sock", opts->run_dir);
     struct gateway_opts gateway_opts = {.console_dir = opts->console};
     struct http_server_opts http_opts = {
         .handler = gateway_handle,

@@ -66,9 +66,10 @@ static int print_route(struct metrics *m, size_t i, struct buf *out)
 
         total += n;
         if (n > 0) {
-            r = buf_printf(out,
-                           "space_gateway_requests_total{method=\"%s\",route=\"%s\",class=\"%uxx\"} %llu\n", method,
-                           pattern, k, (unsigned long long)n);
+            r = buf_printf(
+                out,
+                "space_gateway_requests_total{method=\"%s\",route=\"%s\",class=\"%uxx\"} %llu\n",
+                method, pattern, k, (unsigned long long)n);
         }
     }
     if (r < 0 || total == 0) {
@@ -80,10 +81,11 @@ static int print_route(struct metrics *m, size_t i, struct buf *out)
         "space_gateway_request_seconds_count{method=\"%s\",route=\"%s\"} %llu\n"
         "space_gateway_received_bytes_total{method=\"%s\",route=\"%s\"} %llu\n"
         "space_gateway_sent_bytes_total{method=\"%s\",route=\"%s\"} %llu\n",
-        method, pattern, (double)atomic_load_explicit(&c->duration_ns, memory_order_relaxed) / (double)NS_PER_S,
+        method, pattern,
+        (double)atomic_load_explicit(&c->duration_ns, memory_order_relaxed) / (double)NS_PER_S,
         method, pattern, (unsigned long long)total, method, pattern,
-        (unsigned long long)atomic_load_explicit(&c->bytes_in, memory_order_relaxed), method, pattern,
-        (unsigned long long)atomic_load_explicit(&c->bytes_out, memory_order_relaxed));
+        (unsigned long long)atomic_load_explicit(&c->bytes_in, memory_order_relaxed), method,
+        pattern, (unsigned long long)atomic_load_explicit(&c->bytes_out, memory_order_relaxed));
 }
 
 static int print_sandboxes(struct db *db, struct buf *out, struct err *e)
@@ -95,8 +97,8 @@ static int print_sandboxes(struct db *db, struct buf *out, struct err *e)
         r = buf_add_str(out, "# TYPE space_sandboxes gauge\n");
     }
     for (unsigned s = 0; s < SANDBOX_STATE_DELETED && r == 0; s++) {
-        r = buf_printf(out, "space_sandboxes{state=\"%s\"} %lld\n", sandbox_state_name((enum sandbox_state)s),
-                       (long long)counts.n[s]);
+        r = buf_printf(out, "space_sandboxes{state=\"%s\"} %lld\n",
+                       sandbox_state_name((enum sandbox_state)s), (long long)counts.n[s]);
     }
     return r;
 }
@@ -118,7 +120,8 @@ static int print_reconciler(struct control *control, struct buf *out)
                       (unsigned long long)h.repairs, h.node_ok);
 }
 
-int metrics_print(struct metrics *m, struct control *control, struct db *db, struct buf *out, struct err *e)
+int metrics_print(struct metrics *m, struct control *control, struct db *db, struct buf *out,
+                  struct err *e)
 {
     int r;
 

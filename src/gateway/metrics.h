@@ -17,5 +17,5 @@ DEFINE_CLEANUP(struct metrics *, metrics_free);
 /* route NULL: none matched. */
 void metrics_count(struct metrics *m, const struct http_route *route, const struct http_done *done);
 
-MUST_CHECK int metrics_print(struct metrics *m, struct control *control, struct db *db, struct buf *out,
-                             struct err *e);
+MUST_CHECK int metrics_print(struct metrics *m, struct control *control, struct db *db,
+                             struct buf *out, struct err *e);

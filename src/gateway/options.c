@@ -11,16 +11,23 @@ struct option_def {
 };
 
 static const struct option_def defs[] = {
-    {"listen", offsetof(struct options, listen), "HOST:PORT", "where to serve the API (127.0.0.1:7777)"},
-    {"state-dir", offsetof(struct options, state_dir), "DIR", "where the database is (/var/lib/space/gateway)"},
-    {"run-dir", offsetof(struct options, run_dir), "DIR", "where the services' sockets are (/run/space)"},
-    {"node", offsetof(struct options, node), "URL", "the node's API (unix:RUN-DIR/sandbox-manager.sock)"},
+    {"listen", offsetof(struct options, listen), "HOST:PORT",
+     "where to serve the API (127.0.0.1:7777)"},
+    {"state-dir", offsetof(struct options, state_dir), "DIR",
+     "where the database is (/var/lib/space/gateway)"},
+    {"run-dir", offsetof(struct options, run_dir), "DIR",
+     "where the services' sockets are (/run/space)"},
+    {"node", offsetof(struct options, node), "URL",
+     "the node's API (unix:RUN-DIR/sandbox-manager.sock)"},
     {"console", offsetof(struct options, console), "DIR", "serve the web console from this folder"},
-    {"user", offsetof(struct options, user), "NAME", "become this user at once; needed when started as root"},
-    {"create-key", offsetof(struct options, create_key), "NAME", "make an API key, print it as JSON, and exit"},
+    {"user", offsetof(struct options, user), "NAME",
+     "become this user at once; needed when started as root"},
+    {"create-key", offsetof(struct options, create_key), "NAME",
+     "make an API key, print it as JSON, and exit"},
     {"organisation", offsetof(struct options, organisation), "NAME", "for --create-key (default)"},
     {"project", offsetof(struct options, project), "NAME", "for --create-key (default)"},
-    {"scope", offsetof(struct options, scope), "WORD", "for --create-key: organisation or project (organisation)"},
+    {"scope", offsetof(struct options, scope), "WORD",
+     "for --create-key: organisation or project (organisation)"},
     {"help", offsetof(struct options, help), NULL, "show this"},
     {"version", offsetof(struct options, version), NULL, "show the version"},
 };
@@ -55,7 +62,8 @@ static int parse_one(int argc, char **argv, int *i, struct options *opts, struct
         return equals ? err_set(e, -EINVAL, "usage", "'--%s' takes no value", def->name) : 0;
     }
     if (!equals && *i + 1 == argc) {
-        return err_set(e, -EINVAL, "usage", "'--%s' needs a value: --%s %s", def->name, def->name, def->value);
+        return err_set(e, -EINVAL, "usage", "'--%s' needs a value: --%s %s", def->name, def->name,
+                       def->value);
     }
     *(const char **)slot = equals ? equals + 1 : argv[++*i];
     if (str_empty(*(const char **)slot)) {
@@ -93,7 +101,8 @@ int options_help(struct buf *out)
     int r = buf_add_str(out, "space-gateway: the API gateway and control plane of SPACE\n\n");
 
     for (size_t i = 0; i < ARRAY_SIZE(defs) && r == 0; i++) {
-        r = buf_printf(out, "  --%-13s %-10s %s\n", defs[i].name, defs[i].value ? defs[i].value : "", defs[i].help);
+        r = buf_printf(out, "  --%-13s %-10s %s\n", defs[i].name,
+                       defs[i].value ? defs[i].value : "", defs[i].help);
     }
     return r;
 }

@@ -7,13 +7,13 @@
 #include "base/err.h"
 
 struct options {
-    const char *listen;       /* all: static or borrowed from argv */
+    const char *listen; /* all: static or borrowed from argv */
     const char *state_dir;
     const char *run_dir;
-    const char *node;         /* NULL: the sandbox manager in run_dir */
-    const char *console;      /* NULL: none */
-    const char *user;         /* NULL: stay who we are */
-    const char *create_key;   /* NULL: serve */
+    const char *node;       /* NULL: the sandbox manager in run_dir */
+    const char *console;    /* NULL: none */
+    const char *user;       /* NULL: stay who we are */
+    const char *create_key; /* NULL: serve */
     const char *organisation;
     const char *project;
     const char *scope;

@@ -24,7 +24,8 @@ static int add_cursor(struct list_query *list, const char *value, struct err *e)
             return 0;
         }
     }
-    return err_field(e, -EINVAL, "invalid_cursor", "cursor", "give the next_cursor of the page before, or none");
+    return err_field(e, -EINVAL, "invalid_cursor", "cursor",
+                     "give the next_cursor of the page before, or none");
 }
 
 static int add_limit(struct list_query *list, const char *value, struct err *e)
@@ -32,7 +33,8 @@ static int add_limit(struct list_query *list, const char *value, struct err *e)
     uint64_t n = 0;
 
     if (str_to_u64(value, LIST_LIMIT_MAX, &n) < 0 || n == 0) {
-        return err_field(e, -EINVAL, "out_of_range", "limit", "limit must be from 1 to %d", LIST_LIMIT_MAX);
+        return err_field(e, -EINVAL, "out_of_range", "limit", "limit must be from 1 to %d",
+                         LIST_LIMIT_MAX);
     }
     list->query.limit = (int64_t)n;
     return 0;
@@ -49,9 +51,10 @@ static int add_states(struct list_query *list, const char *value, struct err *e)
             snprintf(word, sizeof(word), "%.*s", (int)len, value);
         }
         if (!sandbox_state_parse(word, &state)) {
-            return err_field(e, -EINVAL, "unknown_state", "state",
-                             "state must be a comma list of: creating, running, pausing, paused, resuming, "
-                             "suspending, suspended, restoring, stopping, stopped, failed, deleting");
+            return err_field(
+                e, -EINVAL, "unknown_state", "state",
+                "state must be a comma list of: creating, running, pausing, paused, resuming, "
+                "suspending, suspended, restoring, stopping, stopped, failed, deleting");
         }
         list->query.states |= 1u << state;
         value += len;
@@ -63,13 +66,15 @@ static int add_states(struct list_query *list, const char *value, struct err *e)
 static int add_filter(struct list_query *list, const char *key, const char *value, struct err *e)
 {
     if (!metadata_key_valid(key)) {
-        return err_field(e, -EINVAL, "invalid_name", "metadata", "write metadata.KEY=VALUE with a key");
+        return err_field(e, -EINVAL, "invalid_name", "metadata",
+                         "write metadata.KEY=VALUE with a key");
     }
     if (list->query.n_filters == SANDBOX_FILTER_MAX) {
-        return err_field(e, -EINVAL, "too_many", "metadata", "at most %d metadata filters can be given",
-                         SANDBOX_FILTER_MAX);
+        return err_field(e, -EINVAL, "too_many", "metadata",
+                         "at most %d metadata filters can be given", SANDBOX_FILTER_MAX);
     }
-    list->query.filters[list->query.n_filters++] = (struct sandbox_filter){.key = key, .value = value};
+    list->query.filters[list->query.n_filters++] =
+        (struct sandbox_filter){.key = key, .value = value};
     return 0;
 }
 
@@ -90,7 +95,8 @@ int list_query_add(struct list_query *list, const char *name, const char *value,
         return add_filter(list, name + strlen("metadata."), value, e);
     }
     return err_field(e, -EINVAL, "unknown_parameter", name,
-                     "there is no parameter '%.60s'; known: state, metadata.KEY, limit, cursor", name);
+                     "there is no parameter '%.60s'; known: state, metadata.KEY, limit, cursor",
+                     name);
 }
 
 int list_query_from_request(const struct http_request *req, struct list_query *ret, struct err *e)

@@ -21,6 +21,8 @@ struct list_query {
 };
 
 /* One parameter, decoded. Pure. -EINVAL with the parameter as the field. */
-MUST_CHECK int list_query_add(struct list_query *list, const char *name, const char *value, struct err *e);
-MUST_CHECK int list_query_from_request(const struct http_request *req, struct list_query *ret, struct err *e);
+MUST_CHECK int list_query_add(struct list_query *list, const char *name, const char *value,
+                              struct err *e);
+MUST_CHECK int list_query_from_request(const struct http_request *req, struct list_query *ret,
+                                       struct err *e);
 void list_cursor_print(int64_t created_at_ms, const char *id, char ret[static LIST_CURSOR_SIZE]);

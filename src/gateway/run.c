@@ -66,7 +66,8 @@ static void *feed(void *arg)
     };
     int r;
 
-    snprintf(target, sizeof(target), "/v1/sandboxes/%s/guest/commands/%s/stdin?eof=1", run->id, run->cid);
+    snprintf(target, sizeof(target), "/v1/sandboxes/%s/guest/commands/%s/stdin?eof=1", run->id,
+             run->cid);
     r = http_call_new(run->http, &opts, &call, NULL);
     if (r == 0 && run->body.input_len > 0) {
         r = http_call_write(call, run->body.input, run->body.input_len, NULL);
@@ -106,7 +107,8 @@ static void take_output(struct capture *c, const struct frame *f)
 
 static int bad_stream(struct err *e)
 {
-    return err_set(e, -EPROTO, "bad_answer", "the sandbox's daemon sent what is no stream of frames");
+    return err_set(e, -EPROTO, "bad_answer",
+                   "the sandbox's daemon sent what is no stream of frames");
 }
 
 static int take_start(struct run *run, const struct frame *f, struct err *e)
@@ -202,7 +204,8 @@ static int collect(struct run *run, struct http_call *call, struct err *e)
             return (int)n;
         }
         if (n == 0) {
-            return err_set(e, -ECONNRESET, "stream_cut", "the command's output ended without its result");
+            return err_set(e, -ECONNRESET, "stream_cut",
+                           "the command's output ended without its result");
         }
         buf_commit(&in, (size_t)n);
         r = take_frames(run, &in, e);
@@ -241,9 +244,11 @@ static int print_field(struct buf *out, json_t *end, const char *name)
 
 static int reply_run(struct http_request *req, const struct run *run, struct err *e)
 {
-    static const char *const fields[] = {"exit_code", "signal",        "timed_out",   "oom_killed",
-                                         "error",     "started_at_ms", "ended_at_ms", "output_bytes"};
-    cleanup_buf struct buf out = BUF_INIT(GATEWAY_ANSWER_MAX * 4u); /* every byte escaped, both streams */
+    static const char *const fields[] = {"exit_code",   "signal",      "timed_out",
+                                         "oom_killed",  "error",       "started_at_ms",
+                                         "ended_at_ms", "output_bytes"};
+    cleanup_buf struct buf out =
+        BUF_INIT(GATEWAY_ANSWER_MAX * 4u); /* every byte escaped, both streams */
     bool truncated = run->output.truncated || run->errors.truncated;
     int r;
 
@@ -263,13 +268,15 @@ static int reply_run(struct http_request *req, const struct run *run, struct err
     return r < 0 ? err_wrap(e, r, "showing the result") : reply_text(req, 200, &out, e);
 }
 
-static int start_command(struct http_request *req, struct run *run, struct http_call **ret, struct err *e)
+static int start_command(struct http_request *req, struct run *run, struct http_call **ret,
+                         struct err *e)
 {
     cleanup_free char *body = json_text(run->body.command);
     char target[128];
     int r;
 
-    snprintf(target, sizeof(target), "/v1/sandboxes/%s/guest/commands?stream=1&kill_on_disconnect=1", run->id);
+    snprintf(target, sizeof(target),
+             "/v1/sandboxes/%s/guest/commands?stream=1&kill_on_disconnect=1", run->id);
     r = guest_call(req,
                    &(struct guest_call_opts){.method = "POST",
                                              .target = target,
@@ -286,7 +293,8 @@ static int start_command(struct http_request *req, struct run *run, struct http_
 int run_handler(struct http_request *req, struct err *e)
 {
     CLEANUP(http_call_freep) struct http_call *call = NULL;
-    CLEANUP(run_done) struct run run = {
+    CLEANUP(run_done)
+    struct run run = {
         .stop_fd = FD_NONE,
         .http = node_client_http(gateway_of(req)->node),
     };

@@ -8,7 +8,8 @@
 #include "gateway/query.h"
 
 /* What an Idempotency-Key is bound to: method, path and the body without the order of its fields. */
-static void fingerprint(const struct http_request *req, const json_t *body, char ret[static KEY_HASH_SIZE])
+static void fingerprint(const struct http_request *req, const json_t *body,
+                        char ret[static KEY_HASH_SIZE])
 {
     cleanup_free char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
     cleanup_free char *all = NULL;
@@ -54,7 +55,8 @@ int sandbox_create_handler(struct http_request *req, struct err *e)
     return http_reply_bytes(req, answer.status, "application/json", text, strlen(text), e);
 }
 
-static int reply_sandbox(struct http_request *req, int status, const struct sandbox *sb, struct err *e)
+static int reply_sandbox(struct http_request *req, int status, const struct sandbox *sb,
+                         struct err *e)
 {
     cleanup_buf struct buf text = BUF_INIT(GATEWAY_BODY_MAX);
     int r = sandbox_print(sb, &text);
@@ -124,7 +126,8 @@ int sandbox_list_handler(struct http_request *req, struct err *e)
 int sandbox_get_handler(struct http_request *req, struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
-    int r = control_get(gateway_of(req)->control, actor_of(req), http_request_param(req, "id"), &sb, e);
+    int r =
+        control_get(gateway_of(req)->control, actor_of(req), http_request_param(req, "id"), &sb, e);
 
     return r < 0 ? r : reply_sandbox(req, 200, &sb, e);
 }
@@ -143,7 +146,8 @@ int sandbox_delete_handler(struct http_request *req, struct err *e)
     if (done) {
         return http_reply_empty(req, 204, e);
     }
-    r = buf_printf(&text, "{\"id\":\"%s\",\"state\":\"deleting\"}", id); /* an id: control knew it */
+    r = buf_printf(&text, "{\"id\":\"%s\",\"state\":\"deleting\"}",
+                   id); /* an id: control knew it */
     return r < 0 ? r : reply_text(req, 202, &text, e);
 }
 
@@ -172,7 +176,8 @@ int sandbox_patch_handler(struct http_request *req, struct err *e)
 int sandbox_stop_handler(struct http_request *req, struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
-    int r = control_stop(gateway_of(req)->control, actor_of(req), http_request_param(req, "id"), &sb, e);
+    int r = control_stop(gateway_of(req)->control, actor_of(req), http_request_param(req, "id"),
+                         &sb, e);
 
     return r < 0 ? r : reply_sandbox(req, 200, &sb, e);
 }
@@ -180,7 +185,8 @@ int sandbox_stop_handler(struct http_request *req, struct err *e)
 int sandbox_start_handler(struct http_request *req, struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
-    int r = control_start(gateway_of(req)->control, actor_of(req), http_request_param(req, "id"), &sb, e);
+    int r = control_start(gateway_of(req)->control, actor_of(req), http_request_param(req, "id"),
+                          &sb, e);
 
     return r < 0 ? r : reply_sandbox(req, 200, &sb, e);
 }

@@ -37,8 +37,9 @@ int health_handler(struct http_request *req, struct err *e)
         return err_set(e, -EHOSTDOWN, "database_unavailable", "the database does not answer");
     }
     return http_reply_json_take(req, 200,
-                                json_pack("{s:b, s:s, s:{s:b, s:I}}", "ok", 1, "version", SPACE_VERSION, "node",
-                                          "ok", h.node_ok, "checked_at_ms", (json_int_t)h.last_pass_ms),
+                                json_pack("{s:b, s:s, s:{s:b, s:I}}", "ok", 1, "version",
+                                          SPACE_VERSION, "node", "ok", h.node_ok, "checked_at_ms",
+                                          (json_int_t)h.last_pass_ms),
                                 e);
 }
 
@@ -48,7 +49,9 @@ int metrics_handler(struct http_request *req, struct err *e)
     cleanup_buf struct buf text = BUF_INIT(GATEWAY_BODY_MAX);
     int r = metrics_print(g->metrics, g->control, g->db, &text, e);
 
-    return r < 0 ? r : http_reply_bytes(req, 200, "text/plain; version=0.0.4", buf_str(&text), text.len, e);
+    return r < 0 ? r
+                 : http_reply_bytes(req, 200, "text/plain; version=0.0.4", buf_str(&text), text.len,
+                                    e);
 }
 
 int openapi_handler(struct http_request *req, struct err *e)

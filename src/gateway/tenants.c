@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gateway/gateway.h"
 #include "gateway/bodies.h"
+#include "gateway/gateway.h"
 
 #define AUDIT_LIMIT_DEFAULT 100
 #define AUDIT_LIMIT_MAX 1000
@@ -17,10 +17,11 @@ static json_t *time_or_null(int64_t ms)
 
 static json_t *key_json(const struct api_key *k)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o}", "id", k->id, "name", k->name, "project",
-                     k->project, "scope", key_scope_name(k->scope), "prefix", k->prefix, "created_at_ms",
-                     (json_int_t)k->created_at_ms, "last_used_at_ms", time_or_null(k->last_used_at_ms),
-                     "revoked_at_ms", time_or_null(k->revoked_at_ms));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o}", "id", k->id, "name", k->name,
+                     "project", k->project, "scope", key_scope_name(k->scope), "prefix", k->prefix,
+                     "created_at_ms", (json_int_t)k->created_at_ms, "last_used_at_ms",
+                     time_or_null(k->last_used_at_ms), "revoked_at_ms",
+                     time_or_null(k->revoked_at_ms));
 }
 
 static json_t *project_json(const struct project *p)
@@ -36,7 +37,8 @@ static int project_not_found(struct err *e)
 }
 
 /* By id or by name, of the caller's organisation only. */
-static int find_project(struct http_request *req, const char *word, struct project *ret, struct err *e)
+static int find_project(struct http_request *req, const char *word, struct project *ret,
+                        struct err *e)
 {
     struct gateway *g = gateway_of(req);
     const struct control_actor *actor = actor_of(req);
@@ -69,10 +71,11 @@ int key_create_handler(struct http_request *req, struct err *e)
         r = find_project(req, want.project[0] ? want.project : actor_of(req)->project, &p, e);
     }
     if (r < 0) {
-        return r == -ENOENT ? err_field(e, -EINVAL, "project_not_found", "project",
-                                        "there is no such project in your organisation; GET /v1/projects "
-                                        "lists them")
-                            : r;
+        return r == -ENOENT
+                   ? err_field(e, -EINVAL, "project_not_found", "project",
+                               "there is no such project in your organisation; GET /v1/projects "
+                               "lists them")
+                   : r;
     }
     k.scope = want.scope;
     snprintf(k.name, sizeof(k.name), "%s", want.name);
@@ -183,7 +186,8 @@ static int project_of_path(struct http_request *req, struct project *ret, struct
     const struct caller *caller = &request_of(req)->caller;
     int r = find_project(req, http_request_param(req, "id"), ret, e);
 
-    if (r == 0 && caller->scope != KEY_SCOPE_ORGANISATION && !str_eq(ret->id, caller->actor.project)) {
+    if (r == 0 && caller->scope != KEY_SCOPE_ORGANISATION &&
+        !str_eq(ret->id, caller->actor.project)) {
         return project_not_found(e);
     }
     return r;
@@ -226,9 +230,10 @@ int project_patch_handler(struct http_request *req, struct err *e)
 
 static int add_event(void *ctx, const struct audit_event *ev)
 {
-    json_t *json = json_pack("{s:s, s:I, s:s, s:s*, s:s*, s:s*}", "id", ev->id, "at_ms", (json_int_t)ev->at_ms,
-                             "action", ev->action, "key", ev->key[0] ? ev->key : NULL, "target",
-                             ev->target[0] ? ev->target : NULL, "detail", ev->detail[0] ? ev->detail : NULL);
+    json_t *json =
+        json_pack("{s:s, s:I, s:s, s:s*, s:s*, s:s*}", "id", ev->id, "at_ms", (json_int_t)ev->at_ms,
+                  "action", ev->action, "key", ev->key[0] ? ev->key : NULL, "target",
+                  ev->target[0] ? ev->target : NULL, "detail", ev->detail[0] ? ev->detail : NULL);
 
     return json_array_append_new(ctx, json) < 0 ? -EIO : 0;
 }
@@ -240,7 +245,8 @@ int audit_list_handler(struct http_request *req, struct err *e)
     int r;
 
     r = http_query_int(req, "limit",
-                       (struct http_query_bounds){.min = 1, .max = AUDIT_LIMIT_MAX, .fallback = AUDIT_LIMIT_DEFAULT},
+                       (struct http_query_bounds){
+                           .min = 1, .max = AUDIT_LIMIT_MAX, .fallback = AUDIT_LIMIT_DEFAULT},
                        &limit, e);
     if (r == 0) {
         r = db_audit_list(gateway_of(req)->db, actor_of(req)->project, limit, add_event, array, e);

@@ -43,8 +43,8 @@ struct terminal {
 
     pthread_t feeder;
     bool feeding;
-    int stop_fd; /* owned: the feeder gives up */
-    int room_fd; /* owned: the feeder took something from the queue */
+    int stop_fd;           /* owned: the feeder gives up */
+    int room_fd;           /* owned: the feeder took something from the queue */
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t filled;
     struct buf queue; /* owned */
@@ -89,7 +89,8 @@ static bool take_input(struct terminal *t, struct buf *ret)
 
         *ret = t->queue;
         t->queue = empty;
-        IGNORE_RESULT(eventfd_write(t->room_fd, 1)); /* non-blocking; being full is being readable */
+        IGNORE_RESULT(
+            eventfd_write(t->room_fd, 1)); /* non-blocking; being full is being readable */
     }
     pthread_mutex_unlock(&t->mutex);
     return some;
@@ -109,7 +110,8 @@ static int feed_all(struct terminal *t)
     };
     int r;
 
-    snprintf(target, sizeof(target), "/v1/sandboxes/%s/guest/commands/%s/stdin?eof=0", t->id, t->cid);
+    snprintf(target, sizeof(target), "/v1/sandboxes/%s/guest/commands/%s/stdin?eof=0", t->id,
+             t->cid);
     r = http_call_new(t->http, &opts, &call, NULL);
     while (r == 0) {
         cleanup_buf struct buf input = BUF_INIT(QUEUE_MAX);
@@ -188,14 +190,16 @@ static int resize(struct terminal *t, const struct ws_message *m, struct err *e)
     }
     snprintf(target, sizeof(target), "/v1/sandboxes/%s/guest/commands/%s/resize", t->id, t->cid);
     opts.body = size;
-    IGNORE_RESULT(http_client_json(t->http, &opts, NULL, NULL)); /* the command may have just ended */
+    IGNORE_RESULT(
+        http_client_json(t->http, &opts, NULL, NULL)); /* the command may have just ended */
     return 0;
 }
 
 /* --- output --- */
 
 /* {"type":TYPE} and the payload's own fields, or the payload under KEY. */
-static int send_event(struct terminal *t, const char *type, const char *key, const struct frame *f, struct err *e)
+static int send_event(struct terminal *t, const char *type, const char *key, const struct frame *f,
+                      struct err *e)
 {
     cleanup_json json_t *line = json_pack("{s:s}", "type", type);
     cleanup_json json_t *payload = NULL;
@@ -309,7 +313,8 @@ static int serve(struct terminal *t, struct http_request *req, struct err *e)
     int r = 0;
 
     while (r == 0 && !t->ended && !http_request_stopping(req)) {
-        struct pollfd p[3] = {http_call_pollfd(t->output), ws_pollfd(t->ws), {.fd = t->room_fd, .events = POLLIN}};
+        struct pollfd p[3] = {
+            http_call_pollfd(t->output), ws_pollfd(t->ws), {.fd = t->room_fd, .events = POLLIN}};
 
         if (!queue_has_room(t)) {
             p[1].fd = -1;
@@ -340,9 +345,11 @@ static int open_output(struct http_request *req, struct terminal *t, struct err 
     if (r < 0) {
         return r;
     }
-    snprintf(target, sizeof(target), "/v1/sandboxes/%s/guest/commands/%s/output?offset=%lld&follow=1", t->id,
-             t->cid, (long long)offset);
-    r = guest_call(req, &(struct guest_call_opts){.method = "GET", .target = target}, &t->output, e);
+    snprintf(target, sizeof(target),
+             "/v1/sandboxes/%s/guest/commands/%s/output?offset=%lld&follow=1", t->id, t->cid,
+             (long long)offset);
+    r = guest_call(req, &(struct guest_call_opts){.method = "GET", .target = target}, &t->output,
+                   e);
     if (r == 0) {
         r = http_call_head(t->output, e);
     }
@@ -358,7 +365,8 @@ static void terminal_init(struct terminal *t, struct http_client *http)
         .stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
         .room_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
     };
-    ASSERT(t->stop_fd >= 0 && t->room_fd >= 0); /* out of descriptors is treated like out of memory */
+    ASSERT(t->stop_fd >= 0 &&
+           t->room_fd >= 0); /* out of descriptors is treated like out of memory */
     pthread_mutex_init(&t->mutex, NULL);
     pthread_cond_init(&t->filled, NULL);
 }
@@ -391,10 +399,12 @@ int terminal_handler(struct http_request *req, struct err *e)
     }
     r = serve(&t, req, &mine);
     if (r == 0) {
-        r = ws_close(t.ws, t.ended ? WS_CLOSE_NORMAL : WS_CLOSE_GOING_AWAY, "", deadline_in_ms(CLOSE_MS), NULL);
+        r = ws_close(t.ws, t.ended ? WS_CLOSE_NORMAL : WS_CLOSE_GOING_AWAY, "",
+                     deadline_in_ms(CLOSE_MS), NULL);
     } else if (r != -EPIPE && r != -EBADMSG && r != -E2BIG) {
-        IGNORE_RESULT(ws_close(t.ws, r == -EINVAL ? WS_CLOSE_POLICY : WS_CLOSE_INTERNAL, mine.reason,
-                               deadline_in_ms(CLOSE_MS), NULL)); /* the first error counts */
+        IGNORE_RESULT(ws_close(t.ws, r == -EINVAL ? WS_CLOSE_POLICY : WS_CLOSE_INTERNAL,
+                               mine.reason, deadline_in_ms(CLOSE_MS),
+                               NULL)); /* the first error counts */
     }
     return 0; /* the WebSocket has said how it ended */
 }

@@ -17,14 +17,16 @@ static size_t utf8_char(const unsigned char *p, size_t len)
         bool overlong = p[0] == 0xe0 && len >= 2 && p[1] < 0xa0;
         bool surrogate = p[0] == 0xed && len >= 2 && p[1] > 0x9f;
 
-        return len >= 3 && (p[1] & 0xc0) == 0x80 && (p[2] & 0xc0) == 0x80 && !overlong && !surrogate ? 3 : 0;
+        return len >= 3 && (p[1] & 0xc0) == 0x80 && (p[2] & 0xc0) == 0x80 && !overlong && !surrogate
+                   ? 3
+                   : 0;
     }
     if (p[0] >= 0xf0 && p[0] <= 0xf4) {
         bool overlong = p[0] == 0xf0 && len >= 2 && p[1] < 0x90;
         bool above = p[0] == 0xf4 && len >= 2 && p[1] > 0x8f;
 
-        return len >= 4 && (p[1] & 0xc0) == 0x80 && (p[2] & 0xc0) == 0x80 && (p[3] & 0xc0) == 0x80 &&
-                       !overlong && !above
+        return len >= 4 && (p[1] & 0xc0) == 0x80 && (p[2] & 0xc0) == 0x80 &&
+                       (p[3] & 0xc0) == 0x80 && !overlong && !above
                    ? 4
                    : 0;
     }

@@ -21,9 +21,10 @@ int template_name_check(const char *field, const char *name, struct err *e)
     if (template_name_valid(name)) {
         return 0;
     }
-    return err_field(e, -EINVAL, "invalid_name", field,
-                     "%s must be 1 to %d of a-z, 0-9 and '-', not beginning with '-'; see GET /v1/templates",
-                     field, TEMPLATE_NAME_MAX);
+    return err_field(
+        e, -EINVAL, "invalid_name", field,
+        "%s must be 1 to %d of a-z, 0-9 and '-', not beginning with '-'; see GET /v1/templates",
+        field, TEMPLATE_NAME_MAX);
 }
 
 static bool has_control(const char *s)
@@ -69,29 +70,35 @@ static int map_check(const char *field, json_t *map, const struct map_rules *rul
     json_t *value;
 
     if (!json_is_object(map)) {
-        return err_field(e, -EINVAL, "invalid_type", field, "%s must be an object of strings", field);
+        return err_field(e, -EINVAL, "invalid_type", field, "%s must be an object of strings",
+                         field);
     }
     if (json_object_size(map) > rules->pairs_max) {
-        return err_field(e, -EINVAL, "too_many", field, "%s may have at most %zu entries, not %zu", field,
-                         rules->pairs_max, json_object_size(map));
+        return err_field(e, -EINVAL, "too_many", field, "%s may have at most %zu entries, not %zu",
+                         field, rules->pairs_max, json_object_size(map));
     }
-    json_object_foreach(map, key, value) {
+    json_object_foreach(map, key, value)
+    {
         if (!rules->key_valid(key)) {
-            return err_field(e, -EINVAL, "invalid_name", field, "a name in %s must be %s, unlike '%.60s'",
-                             field, rules->key_rule, key);
+            return err_field(e, -EINVAL, "invalid_name", field,
+                             "a name in %s must be %s, unlike '%.60s'", field, rules->key_rule,
+                             key);
         }
         if (!json_is_string(value)) {
-            return err_field(e, -EINVAL, "invalid_type", field, "%s.%.60s must be a string", field, key);
+            return err_field(e, -EINVAL, "invalid_type", field, "%s.%.60s must be a string", field,
+                             key);
         }
         if (json_string_length(value) > rules->value_max) {
-            return err_field(e, -EINVAL, "too_long", field, "%s.%.60s may have at most %zu bytes, not %zu",
-                             field, key, rules->value_max, json_string_length(value));
+            return err_field(e, -EINVAL, "too_long", field,
+                             "%s.%.60s may have at most %zu bytes, not %zu", field, key,
+                             rules->value_max, json_string_length(value));
         }
         total += strlen(key) + json_string_length(value);
     }
     if (total > rules->total_max) {
-        return err_field(e, -EINVAL, "too_long", field, "%s may have at most %zu bytes in all, not %zu",
-                         field, rules->total_max, total);
+        return err_field(e, -EINVAL, "too_long", field,
+                         "%s may have at most %zu bytes in all, not %zu", field, rules->total_max,
+                         total);
     }
     return 0;
 }
@@ -131,9 +138,10 @@ int idempotency_key_check(const char *key, struct err *e)
         printable = printable && key[i] > 0x20 && key[i] < 0x7f;
     }
     if (len == 0 || len > IDEMPOTENCY_KEY_MAX || !printable) {
-        return err_field(e, -EINVAL, "invalid_name", "Idempotency-Key",
-                         "the header Idempotency-Key must be 1 to %d printable ASCII characters without spaces",
-                         IDEMPOTENCY_KEY_MAX);
+        return err_field(
+            e, -EINVAL, "invalid_name", "Idempotency-Key",
+            "the header Idempotency-Key must be 1 to %d printable ASCII characters without spaces",
+            IDEMPOTENCY_KEY_MAX);
     }
     return 0;
 }

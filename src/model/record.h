@@ -26,20 +26,20 @@ struct operation {
     char key[OPERATION_KEY_MAX + 1];
     char fingerprint[OPERATION_FINGERPRINT_SIZE]; /* of method, path and canonical body */
     char sandbox[ID_SIZE];
-    char owner[ID_SIZE];   /* the gateway process that runs it */
-    int64_t status;        /* HTTP status of the answer; 0 while it runs */
-    char *answer;          /* owned; JSON text, NULL while it runs */
+    char owner[ID_SIZE]; /* the gateway process that runs it */
+    int64_t status;      /* HTTP status of the answer; 0 while it runs */
+    char *answer;        /* owned; JSON text, NULL while it runs */
     int64_t created_at_ms;
 };
 
 struct audit_event {
     char id[ID_SIZE];
     int64_t at_ms;
-    char project[ID_SIZE];             /* "" when it concerns none */
-    char key[ID_SIZE];                 /* the key that asked; "" for the control plane itself */
-    char action[AUDIT_ACTION_SIZE];    /* "sandbox.create", "key.revoke", ... */
-    char target[ID_SIZE];              /* the thing; "" for none */
-    char detail[AUDIT_DETAIL_SIZE];    /* for people; never a secret */
+    char project[ID_SIZE];          /* "" when it concerns none */
+    char key[ID_SIZE];              /* the key that asked; "" for the control plane itself */
+    char action[AUDIT_ACTION_SIZE]; /* "sandbox.create", "key.revoke", ... */
+    char target[ID_SIZE];           /* the thing; "" for none */
+    char detail[AUDIT_DETAIL_SIZE]; /* for people; never a secret */
 };
 
 void operation_done(struct operation *op);

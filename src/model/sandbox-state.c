@@ -18,90 +18,103 @@ struct moves {
 };
 
 static const struct moves states[SANDBOX_STATE_COUNT_] = {
-    [SANDBOX_STATE_CREATING] = {
-        .name = "creating",
-        .client = TO(DELETING),
-        .policy = TO(DELETING),
-        .node = TO(RUNNING) | TO(STOPPED) | TO(FAILED),
-        .transient = true,
-    },
-    [SANDBOX_STATE_RUNNING] = {
-        .name = "running",
-        .client = TO(PAUSING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
-        .policy = TO(PAUSING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
-        .node = TO(STOPPED) | TO(FAILED),
-        .desirable = true,
-    },
-    [SANDBOX_STATE_PAUSING] = {
-        .name = "pausing",
-        .client = TO(DELETING),
-        .policy = TO(DELETING),
-        .node = TO(PAUSED) | TO(RUNNING) | TO(FAILED),
-        .transient = true,
-    },
-    [SANDBOX_STATE_PAUSED] = {
-        .name = "paused",
-        .client = TO(RESUMING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
-        .policy = TO(RESUMING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
-        .node = TO(FAILED),
-        .desirable = true,
-    },
-    [SANDBOX_STATE_RESUMING] = {
-        .name = "resuming",
-        .client = TO(DELETING),
-        .policy = TO(DELETING),
-        .node = TO(RUNNING) | TO(PAUSED) | TO(STOPPED) | TO(FAILED),
-        .transient = true,
-    },
-    [SANDBOX_STATE_SUSPENDING] = {
-        .name = "suspending",
-        .client = TO(DELETING),
-        .policy = TO(DELETING),
-        .node = TO(SUSPENDED) | TO(PAUSED) | TO(FAILED),
-        .transient = true,
-    },
-    [SANDBOX_STATE_SUSPENDED] = {
-        .name = "suspended",
-        .client = TO(RESTORING) | TO(DELETING),
-        .policy = TO(RESTORING) | TO(DELETING),
-        .desirable = true,
-    },
-    [SANDBOX_STATE_RESTORING] = {
-        .name = "restoring",
-        .client = TO(DELETING),
-        .policy = TO(DELETING),
-        .node = TO(RUNNING) | TO(SUSPENDED) | TO(FAILED),
-        .transient = true,
-    },
-    [SANDBOX_STATE_STOPPING] = {
-        .name = "stopping",
-        .client = TO(DELETING),
-        .policy = TO(DELETING),
-        .node = TO(STOPPED) | TO(FAILED),
-        .transient = true,
-    },
-    [SANDBOX_STATE_STOPPED] = {
-        .name = "stopped",
-        .client = TO(RESUMING) | TO(DELETING),
-        .policy = TO(DELETING),
-        .node = TO(FAILED),
-        .desirable = true,
-    },
-    [SANDBOX_STATE_FAILED] = {
-        .name = "failed",
-        .client = TO(RESUMING) | TO(DELETING),
-        .policy = TO(DELETING),
-        .node = TO(RUNNING) | TO(STOPPED),
-    },
-    [SANDBOX_STATE_DELETING] = {
-        .name = "deleting",
-        .node = TO(DELETED),
-        .transient = true,
-    },
-    [SANDBOX_STATE_DELETED] = {
-        .name = "deleted",
-        .desirable = true,
-    },
+    [SANDBOX_STATE_CREATING] =
+        {
+            .name = "creating",
+            .client = TO(DELETING),
+            .policy = TO(DELETING),
+            .node = TO(RUNNING) | TO(STOPPED) | TO(FAILED),
+            .transient = true,
+        },
+    [SANDBOX_STATE_RUNNING] =
+        {
+            .name = "running",
+            .client = TO(PAUSING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
+            .policy = TO(PAUSING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
+            .node = TO(STOPPED) | TO(FAILED),
+            .desirable = true,
+        },
+    [SANDBOX_STATE_PAUSING] =
+        {
+            .name = "pausing",
+            .client = TO(DELETING),
+            .policy = TO(DELETING),
+            .node = TO(PAUSED) | TO(RUNNING) | TO(FAILED),
+            .transient = true,
+        },
+    [SANDBOX_STATE_PAUSED] =
+        {
+            .name = "paused",
+            .client = TO(RESUMING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
+            .policy = TO(RESUMING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
+            .node = TO(FAILED),
+            .desirable = true,
+        },
+    [SANDBOX_STATE_RESUMING] =
+        {
+            .name = "resuming",
+            .client = TO(DELETING),
+            .policy = TO(DELETING),
+            .node = TO(RUNNING) | TO(PAUSED) | TO(STOPPED) | TO(FAILED),
+            .transient = true,
+        },
+    [SANDBOX_STATE_SUSPENDING] =
+        {
+            .name = "suspending",
+            .client = TO(DELETING),
+            .policy = TO(DELETING),
+            .node = TO(SUSPENDED) | TO(PAUSED) | TO(FAILED),
+            .transient = true,
+        },
+    [SANDBOX_STATE_SUSPENDED] =
+        {
+            .name = "suspended",
+            .client = TO(RESTORING) | TO(DELETING),
+            .policy = TO(RESTORING) | TO(DELETING),
+            .desirable = true,
+        },
+    [SANDBOX_STATE_RESTORING] =
+        {
+            .name = "restoring",
+            .client = TO(DELETING),
+            .policy = TO(DELETING),
+            .node = TO(RUNNING) | TO(SUSPENDED) | TO(FAILED),
+            .transient = true,
+        },
+    [SANDBOX_STATE_STOPPING] =
+        {
+            .name = "stopping",
+            .client = TO(DELETING),
+            .policy = TO(DELETING),
+            .node = TO(STOPPED) | TO(FAILED),
+            .transient = true,
+        },
+    [SANDBOX_STATE_STOPPED] =
+        {
+            .name = "stopped",
+            .client = TO(RESUMING) | TO(DELETING),
+            .policy = TO(DELETING),
+            .node = TO(FAILED),
+            .desirable = true,
+        },
+    [SANDBOX_STATE_FAILED] =
+        {
+            .name = "failed",
+            .client = TO(RESUMING) | TO(DELETING),
+            .policy = TO(DELETING),
+            .node = TO(RUNNING) | TO(STOPPED),
+        },
+    [SANDBOX_STATE_DELETING] =
+        {
+            .name = "deleting",
+            .node = TO(DELETED),
+            .transient = true,
+        },
+    [SANDBOX_STATE_DELETED] =
+        {
+            .name = "deleted",
+            .desirable = true,
+        },
 };
 
 const char *sandbox_state_name(enum sandbox_state state)

@@ -55,8 +55,9 @@ enum sandbox_state {
 
 /* Who asks for a move. Flags: a row of the table may allow more than one. */
 #define SANDBOX_BY_CLIENT (1u << 0) /* a request of the owner */
-#define SANDBOX_BY_POLICY (1u << 1) /* the control plane on the owner's behalf: end of life, idleness */
-#define SANDBOX_BY_NODE (1u << 2)   /* the node, reporting what is true */
+#define SANDBOX_BY_POLICY \
+    (1u << 1) /* the control plane on the owner's behalf: end of life, idleness */
+#define SANDBOX_BY_NODE (1u << 2) /* the node, reporting what is true */
 
 /* The stable word of the API and the database, e.g. "running". */
 const char *sandbox_state_name(enum sandbox_state state);

@@ -67,12 +67,16 @@ static int check_map(const char *field, json_t *map,
 int sandbox_spec_from_json(json_t *body, struct sandbox_spec *ret, struct err *e)
 {
     static const struct json_field fields[] = {
-        {"template", JSON_FIELD_STRING, JSON_NULLABLE}, {"vcpus", JSON_FIELD_INT, JSON_NULLABLE},
-        {"memory_mib", JSON_FIELD_INT, JSON_NULLABLE},  {"disk_mib", JSON_FIELD_INT, JSON_NULLABLE},
-        {"env", JSON_FIELD_OBJECT, JSON_NULLABLE},      {"metadata", JSON_FIELD_OBJECT, JSON_NULLABLE},
+        {"template", JSON_FIELD_STRING, JSON_NULLABLE},
+        {"vcpus", JSON_FIELD_INT, JSON_NULLABLE},
+        {"memory_mib", JSON_FIELD_INT, JSON_NULLABLE},
+        {"disk_mib", JSON_FIELD_INT, JSON_NULLABLE},
+        {"env", JSON_FIELD_OBJECT, JSON_NULLABLE},
+        {"metadata", JSON_FIELD_OBJECT, JSON_NULLABLE},
         {"timeout_s", JSON_FIELD_INT, JSON_NULLABLE},
     };
-    static const struct json_bounds timeout_bounds = {0, SANDBOX_TIMEOUT_S_MAX, SANDBOX_TIMEOUT_S_DEFAULT};
+    static const struct json_bounds timeout_bounds = {0, SANDBOX_TIMEOUT_S_MAX,
+                                                      SANDBOX_TIMEOUT_S_DEFAULT};
     const char *template_name;
     json_t *env;
     json_t *metadata;
@@ -90,7 +94,8 @@ int sandbox_spec_from_json(json_t *body, struct sandbox_spec *ret, struct err *e
     env = find_map(body, "env");
     metadata = find_map(body, "metadata");
     if ((r = template_name_check("template", template_name, e)) < 0 ||
-        (r = shape_from_json(body, &shape, e)) < 0 || (r = check_map("env", env, env_check, e)) < 0 ||
+        (r = shape_from_json(body, &shape, e)) < 0 ||
+        (r = check_map("env", env, env_check, e)) < 0 ||
         (r = check_map("metadata", metadata, metadata_check, e)) < 0 ||
         (r = json_get_bounded(body, "timeout_s", timeout_bounds, &timeout_s, e)) < 0) {
         return r;
@@ -128,8 +133,8 @@ int sandbox_patch_from_json(json_t *body, struct sandbox_patch *ret, struct err 
         return err_set(e, -EINVAL, "nothing_to_change", "give timeout_s, metadata, or both");
     }
     if ((r = check_map("metadata", metadata, metadata_check, e)) < 0 ||
-        (r = json_get_bounded(body, "timeout_s", (struct json_bounds){0, SANDBOX_TIMEOUT_S_MAX, 0}, &timeout_s,
-                              e)) < 0) {
+        (r = json_get_bounded(body, "timeout_s", (struct json_bounds){0, SANDBOX_TIMEOUT_S_MAX, 0},
+                              &timeout_s, e)) < 0) {
         return r;
     }
     *ret = (struct sandbox_patch){
@@ -145,7 +150,8 @@ static int64_t end_of(int64_t timeout_s, int64_t now_ms)
     return timeout_s == 0 ? 0 : now_ms + timeout_s * 1000;
 }
 
-void sandbox_init(struct sandbox *ret, const struct sandbox_spec *spec, const char *project, int64_t now_ms)
+void sandbox_init(struct sandbox *ret, const struct sandbox_spec *spec, const char *project,
+                  int64_t now_ms)
 {
     ASSERT(ret && spec && project);
 
@@ -181,7 +187,8 @@ void sandbox_apply(struct sandbox *sb, const struct sandbox_patch *patch, int64_
     sb->changed_at_ms = now_ms;
 }
 
-void sandbox_set_observed(struct sandbox *sb, enum sandbox_state to, unsigned by, const char *reason)
+void sandbox_set_observed(struct sandbox *sb, enum sandbox_state to, unsigned by,
+                          const char *reason)
 {
     ASSERT(sb);
     sandbox_state_move(&sb->observed, to, by);
@@ -220,11 +227,12 @@ int sandbox_print(const struct sandbox *sb, struct buf *out)
     ASSERT(sb && out && sb->metadata);
 
     /* Ids, template names and state words need no escaping; metadata is JSON text of our own making. */
-    r = buf_printf(out,
-                   "{\"id\":\"%s\",\"project\":\"%s\",\"template\":\"%s\",\"state\":\"%s\",\"vcpus\":%u,"
-                   "\"memory_mib\":%u,\"disk_mib\":%u,\"timeout_s\":%lld",
-                   sb->id, sb->project, sb->template_name, sandbox_state_name(sandbox_shown_state(sb)),
-                   sb->shape.vcpus, sb->shape.memory_mib, sb->shape.disk_mib, (long long)sb->timeout_s);
+    r = buf_printf(
+        out,
+        "{\"id\":\"%s\",\"project\":\"%s\",\"template\":\"%s\",\"state\":\"%s\",\"vcpus\":%u,"
+        "\"memory_mib\":%u,\"disk_mib\":%u,\"timeout_s\":%lld",
+        sb->id, sb->project, sb->template_name, sandbox_state_name(sandbox_shown_state(sb)),
+        sb->shape.vcpus, sb->shape.memory_mib, sb->shape.disk_mib, (long long)sb->timeout_s);
     if (r == 0) {
         r = print_text(out, "accel", sb->accel);
     }
@@ -264,7 +272,7 @@ json_t *sandbox_node_spec(const struct sandbox *sb, const char *organisation)
         return NULL;
     }
     return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:s, s:s}", "id", sb->id, "template",
-                     sb->template_name, "vcpus", (int)sb->shape.vcpus, "memory_mib", (int)sb->shape.memory_mib,
-                     "disk_mib", (int)sb->shape.disk_mib, "env", env, "metadata", metadata, "org",
-                     organisation, "project", sb->project);
+                     sb->template_name, "vcpus", (int)sb->shape.vcpus, "memory_mib",
+                     (int)sb->shape.memory_mib, "disk_mib", (int)sb->shape.disk_mib, "env", env,
+                     "metadata", metadata, "org", organisation, "project", sb->project);
 }

@@ -35,14 +35,14 @@ struct sandbox {
     char project[ID_SIZE];
     enum sandbox_state desired;
     enum sandbox_state observed;
-    int64_t generation;            /* grows with every write; the base of compare-and-set */
-    char node[SANDBOX_NODE_SIZE];  /* where it is; "" before it was placed */
-    char owner[ID_SIZE];           /* the gateway process that is creating it; "" otherwise */
+    int64_t generation;           /* grows with every write; the base of compare-and-set */
+    char node[SANDBOX_NODE_SIZE]; /* where it is; "" before it was placed */
+    char owner[ID_SIZE];          /* the gateway process that is creating it; "" otherwise */
     char template_name[TEMPLATE_NAME_SIZE];
     struct shape shape;
     char accel[SANDBOX_ACCEL_SIZE]; /* "kvm", "tcg"; "" until the node said so */
-    char *env;                     /* owned; JSON object text; never shown */
-    char *metadata;                /* owned; JSON object text */
+    char *env;                      /* owned; JSON object text; never shown */
+    char *metadata;                 /* owned; JSON object text */
     int64_t timeout_s;
     int64_t created_at_ms;
     int64_t started_at_ms; /* 0: never yet */
@@ -83,11 +83,13 @@ void sandbox_patch_done(struct sandbox_patch *patch);
 #define cleanup_sandbox_patch CLEANUP(sandbox_patch_done)
 
 /* A new record in state creating, desired running. */
-void sandbox_init(struct sandbox *ret, const struct sandbox_spec *spec, const char *project, int64_t now_ms);
+void sandbox_init(struct sandbox *ret, const struct sandbox_spec *spec, const char *project,
+                  int64_t now_ms);
 void sandbox_apply(struct sandbox *sb, const struct sandbox_patch *patch, int64_t now_ms);
 
 /* The observed state moves; asserts that the table allows it. reason may be NULL (then it is cleared). */
-void sandbox_set_observed(struct sandbox *sb, enum sandbox_state to, unsigned by, const char *reason);
+void sandbox_set_observed(struct sandbox *sb, enum sandbox_state to, unsigned by,
+                          const char *reason);
 
 /* What clients see: "deleting" as soon as deletion was asked for, else the observed state. */
 enum sandbox_state sandbox_shown_state(const struct sandbox *sb);

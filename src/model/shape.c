@@ -18,7 +18,9 @@ struct shape_field {
 };
 
 static const struct shape_field shape_fields[] = {
-    {"vcpus", offsetof(struct shape, vcpus), {SHAPE_VCPUS_MIN, SHAPE_VCPUS_MAX, SHAPE_VCPUS_DEFAULT}},
+    {"vcpus",
+     offsetof(struct shape, vcpus),
+     {SHAPE_VCPUS_MIN, SHAPE_VCPUS_MAX, SHAPE_VCPUS_DEFAULT}},
     {"memory_mib",
      offsetof(struct shape, memory_mib),
      {SHAPE_MEMORY_MIB_MIN, SHAPE_MEMORY_MIB_MAX, SHAPE_MEMORY_MIB_DEFAULT}},
@@ -38,15 +40,17 @@ int shape_check(const struct shape *shape, struct err *e)
         unsigned value = *(const unsigned *)(const void *)((const char *)shape + f->offset);
 
         if ((int64_t)value < f->bounds.min || (int64_t)value > f->bounds.max) {
-            return err_field(e, -EINVAL, "out_of_range", f->name, "'%s' must be from %lld to %lld, not %u",
-                             f->name, (long long)f->bounds.min, (long long)f->bounds.max, value);
+            return err_field(e, -EINVAL, "out_of_range", f->name,
+                             "'%s' must be from %lld to %lld, not %u", f->name,
+                             (long long)f->bounds.min, (long long)f->bounds.max, value);
         }
     }
     if (shape->memory_mib % SHAPE_MEMORY_MIB_STEP != 0) {
         below = shape->memory_mib - shape->memory_mib % SHAPE_MEMORY_MIB_STEP;
         return err_field(e, -EINVAL, "not_a_multiple", "memory_mib",
                          "'memory_mib' must be a multiple of %d: use %u or %u instead of %u",
-                         SHAPE_MEMORY_MIB_STEP, below, below + SHAPE_MEMORY_MIB_STEP, shape->memory_mib);
+                         SHAPE_MEMORY_MIB_STEP, below, below + SHAPE_MEMORY_MIB_STEP,
+                         shape->memory_mib);
     }
     return 0;
 }

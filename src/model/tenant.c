@@ -54,8 +54,8 @@ int tenant_name_check(const char *field, const char *name, struct err *e)
         }
     }
     if (name[0] == ' ' || name[len - 1] == ' ') {
-        return err_field(e, -EINVAL, "invalid_name", field,
-                         "%s must not begin or end with a space", field);
+        return err_field(e, -EINVAL, "invalid_name", field, "%s must not begin or end with a space",
+                         field);
     }
     return 0;
 }

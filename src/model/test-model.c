@@ -33,9 +33,12 @@ static void state_words_parse_back(void)
 static void deleting_is_reachable_from_all_and_left_for_deleted_only(void)
 {
     for (unsigned i = 0; i < SANDBOX_STATE_DELETING; i++) {
-        CHECK(sandbox_state_may_move((enum sandbox_state)i, SANDBOX_STATE_DELETING, SANDBOX_BY_CLIENT));
-        CHECK(sandbox_state_may_move((enum sandbox_state)i, SANDBOX_STATE_DELETING, SANDBOX_BY_POLICY));
-        CHECK(!sandbox_state_may_move((enum sandbox_state)i, SANDBOX_STATE_DELETING, SANDBOX_BY_NODE));
+        CHECK(sandbox_state_may_move((enum sandbox_state)i, SANDBOX_STATE_DELETING,
+                                     SANDBOX_BY_CLIENT));
+        CHECK(sandbox_state_may_move((enum sandbox_state)i, SANDBOX_STATE_DELETING,
+                                     SANDBOX_BY_POLICY));
+        CHECK(!sandbox_state_may_move((enum sandbox_state)i, SANDBOX_STATE_DELETING,
+                                      SANDBOX_BY_NODE));
     }
     for (unsigned by = SANDBOX_BY_CLIENT; by <= SANDBOX_BY_NODE; by <<= 1) {
         for (unsigned to = 0; to < SANDBOX_STATE_COUNT_; to++) {
@@ -50,9 +53,12 @@ static void deleting_is_reachable_from_all_and_left_for_deleted_only(void)
 static void only_the_node_says_that_something_runs(void)
 {
     for (unsigned from = 0; from < SANDBOX_STATE_COUNT_; from++) {
-        CHECK(!sandbox_state_may_move((enum sandbox_state)from, SANDBOX_STATE_RUNNING, SANDBOX_BY_CLIENT));
-        CHECK(!sandbox_state_may_move((enum sandbox_state)from, SANDBOX_STATE_RUNNING, SANDBOX_BY_POLICY));
-        CHECK(!sandbox_state_may_move((enum sandbox_state)from, (enum sandbox_state)from, SANDBOX_BY_NODE));
+        CHECK(!sandbox_state_may_move((enum sandbox_state)from, SANDBOX_STATE_RUNNING,
+                                      SANDBOX_BY_CLIENT));
+        CHECK(!sandbox_state_may_move((enum sandbox_state)from, SANDBOX_STATE_RUNNING,
+                                      SANDBOX_BY_POLICY));
+        CHECK(!sandbox_state_may_move((enum sandbox_state)from, (enum sandbox_state)from,
+                                      SANDBOX_BY_NODE));
     }
 }
 
@@ -62,11 +68,13 @@ static void transient_states_can_end_by_the_node(void)
         bool ends = false;
 
         for (unsigned to = 0; to < SANDBOX_STATE_COUNT_; to++) {
-            ends = ends || sandbox_state_may_move((enum sandbox_state)from, (enum sandbox_state)to, SANDBOX_BY_NODE);
+            ends = ends || sandbox_state_may_move((enum sandbox_state)from, (enum sandbox_state)to,
+                                                  SANDBOX_BY_NODE);
         }
         if (sandbox_state_is_transient((enum sandbox_state)from)) {
             CHECK(ends);
-            CHECK(sandbox_state_may_move((enum sandbox_state)from, SANDBOX_STATE_FAILED, SANDBOX_BY_NODE));
+            CHECK(sandbox_state_may_move((enum sandbox_state)from, SANDBOX_STATE_FAILED,
+                                         SANDBOX_BY_NODE));
             CHECK(!sandbox_state_may_be_desired((enum sandbox_state)from));
         }
     }
@@ -91,7 +99,8 @@ static void empty_body_means_defaults(void)
 
 static void null_means_absent(void)
 {
-    cleanup_json json_t *body = json("{\"template\":null,\"vcpus\":null,\"env\":null,\"timeout_s\":null}");
+    cleanup_json json_t *body =
+        json("{\"template\":null,\"vcpus\":null,\"env\":null,\"timeout_s\":null}");
     cleanup_sandbox_spec struct sandbox_spec spec = {0};
 
     REQUIRE(sandbox_spec_from_json(body, &spec, NULL) == 0);
@@ -102,8 +111,10 @@ static void null_means_absent(void)
 static void limits_are_inclusive(void)
 {
     static const char *const fine[] = {
-        "{\"vcpus\":1}",         "{\"vcpus\":8}",       "{\"memory_mib\":128}", "{\"memory_mib\":16384}",
-        "{\"disk_mib\":64}",     "{\"disk_mib\":102400}", "{\"timeout_s\":0}",  "{\"timeout_s\":315360000}",
+        "{\"vcpus\":1}",        "{\"vcpus\":8}",
+        "{\"memory_mib\":128}", "{\"memory_mib\":16384}",
+        "{\"disk_mib\":64}",    "{\"disk_mib\":102400}",
+        "{\"timeout_s\":0}",    "{\"timeout_s\":315360000}",
         "{\"template\":\"a\"}", "{\"template\":\"0-9-\"}",
     };
 
@@ -206,7 +217,8 @@ static void maps_are_bounded(void)
     check_map_limit("metadata", METADATA_PAIRS_MAX + 1, 1, -EINVAL);
     check_map_limit("metadata", 1, METADATA_VALUE_MAX, 0);
     check_map_limit("metadata", 1, METADATA_VALUE_MAX + 1, -EINVAL);
-    check_map_limit("metadata", METADATA_TOTAL_MAX / METADATA_VALUE_MAX + 1, METADATA_VALUE_MAX, -EINVAL);
+    check_map_limit("metadata", METADATA_TOTAL_MAX / METADATA_VALUE_MAX + 1, METADATA_VALUE_MAX,
+                    -EINVAL);
     check_map_limit("env", ENV_PAIRS_MAX, 1, 0);
     check_map_limit("env", ENV_PAIRS_MAX + 1, 1, -EINVAL);
     check_map_limit("env", 1, ENV_VALUE_MAX, 0);
@@ -216,8 +228,8 @@ static void maps_are_bounded(void)
 
 static void patch_needs_something_to_change(void)
 {
-    static const char *const bad[] = {"{}", "{\"timeout_s\":null}", "{\"timeout_s\":-1}", "{\"vcpus\":2}",
-                                      "{\"metadata\":[]}"};
+    static const char *const bad[] = {"{}", "{\"timeout_s\":null}", "{\"timeout_s\":-1}",
+                                      "{\"vcpus\":2}", "{\"metadata\":[]}"};
     cleanup_json json_t *body = json("{\"timeout_s\":0,\"metadata\":{\"b\":\"2\",\"a\":\"1\"}}");
     cleanup_sandbox_patch struct sandbox_patch patch = {0};
 
@@ -252,8 +264,8 @@ static void timeouts_count_from_the_change(void)
 
 static void printed_sandbox_is_json_and_keeps_env_to_itself(void)
 {
-    cleanup_json json_t *body =
-        json("{\"env\":{\"SECRET\":\"hunter2\"},\"metadata\":{\"q\\\"\":\"\\u20ac\"},\"timeout_s\":0}");
+    cleanup_json json_t *body = json(
+        "{\"env\":{\"SECRET\":\"hunter2\"},\"metadata\":{\"q\\\"\":\"\\u20ac\"},\"timeout_s\":0}");
     cleanup_sandbox_spec struct sandbox_spec spec = {0};
     cleanup_sandbox struct sandbox sb = {0};
     cleanup_buf struct buf out = BUF_INIT(65536);
@@ -269,7 +281,8 @@ static void printed_sandbox_is_json_and_keeps_env_to_itself(void)
     CHECK_STR(json_get_string(shown, "state", ""), "creating");
     CHECK_STR(json_get_string(shown, "reason", ""), "a \"quote\"\n and \xef\xbf\xbd");
     CHECK(json_is_null(json_object_get(shown, "end_at_ms")));
-    CHECK_STR(json_string_value(json_object_get(json_object_get(shown, "metadata"), "q\"")), "\xe2\x82\xac");
+    CHECK_STR(json_string_value(json_object_get(json_object_get(shown, "metadata"), "q\"")),
+              "\xe2\x82\xac");
     sb.desired = SANDBOX_STATE_DELETED;
     CHECK_INT(sandbox_shown_state(&sb), SANDBOX_STATE_DELETING);
 }
@@ -338,7 +351,8 @@ static void names_follow_their_rules(void)
     CHECK_INT(tenant_name_check("name", "", NULL), -EINVAL);
     CHECK_INT(tenant_name_check("name", " a", NULL), -EINVAL);
     CHECK_INT(tenant_name_check("name", "a\n", NULL), -EINVAL);
-    CHECK_INT(tenant_name_check("name", "1234567890123456789012345678901234567890123456789012345678901234", NULL),
+    CHECK_INT(tenant_name_check(
+                  "name", "1234567890123456789012345678901234567890123456789012345678901234", NULL),
               -EINVAL);
     CHECK(key_text_valid("e2b_0123456789abcdef0123456789abcdef01234567"));
     CHECK(!key_text_valid("e2b_0123456789abcdef0123456789abcdef0123456"));
@@ -351,8 +365,9 @@ static void names_follow_their_rules(void)
 
 TEST_MAIN(T(state_words_parse_back), T(deleting_is_reachable_from_all_and_left_for_deleted_only),
           T(only_the_node_says_that_something_runs), T(transient_states_can_end_by_the_node),
-          T(empty_body_means_defaults), T(null_means_absent), T(limits_are_inclusive), T(errors_name_the_field),
-          T(multiples_are_proposed), T(maps_are_bounded), T(patch_needs_something_to_change),
-          T(timeouts_count_from_the_change), T(printed_sandbox_is_json_and_keeps_env_to_itself),
-          T(node_spec_carries_everything), T(json_text_escapes_what_json_forbids),
-          T(utf8_prefix_stops_at_a_broken_character), T(names_follow_their_rules))
+          T(empty_body_means_defaults), T(null_means_absent), T(limits_are_inclusive),
+          T(errors_name_the_field), T(multiples_are_proposed), T(maps_are_bounded),
+          T(patch_needs_something_to_change), T(timeouts_count_from_the_change),
+          T(printed_sandbox_is_json_and_keeps_env_to_itself), T(node_spec_carries_everything),
+          T(json_text_escapes_what_json_forbids), T(utf8_prefix_stops_at_a_broken_character),
+          T(names_follow_their_rules))
