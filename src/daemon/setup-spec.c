@@ -158,10 +158,12 @@ int identity_spec_parse(json_t *body, struct setup_spec *ret, struct err *e)
     if (r == 0) {
         r = take_env(json_object_get(body, "env"), &s, e);
     }
-    if (r == 0) {
-        *ret = s;
+    if (r < 0) {
+        setup_spec_done(&s);
+        return r;
     }
-    return r;
+    *ret = s;
+    return 0;
 }
 
 int setup_spec_parse(json_t *body, struct setup_spec *ret, struct err *e)
