@@ -79,7 +79,8 @@ static struct operation make_operation(const struct sandbox *sb, const char *key
     return op;
 }
 
-static int insert_one(struct db *db, const char *project, const char *metadata, int64_t at, struct sandbox *ret)
+static int insert_one(struct db *db, const char *project, const char *metadata, int64_t at,
+                      struct sandbox *ret)
 {
     cleanup_sandbox struct sandbox sb = make_sandbox(project, metadata, at);
     int r = db_sandbox_insert(db, &sb, NULL, 10000, NULL);
@@ -132,7 +133,8 @@ static void unknown_parents_are_refused(void)
 
 static struct api_key make_key(const char *project, char letter)
 {
-    struct api_key k = {.scope = KEY_SCOPE_PROJECT, .name = "a key", .created_at_ms = 10, .prefix = "e2b_abcdef"};
+    struct api_key k = {
+        .scope = KEY_SCOPE_PROJECT, .name = "a key", .created_at_ms = 10, .prefix = "e2b_abcdef"};
 
     id_new(ID_KEY, k.id);
     snprintf(k.project, sizeof(k.project), "%s", project);
@@ -321,7 +323,8 @@ static void delete_needs_the_generation_and_takes_everything_along(void)
     CHECK_INT(db_sandbox_get(f.db, sb.id, NULL, &got, NULL), -ENOENT);
     /* The same id again must find none of the old metadata in its way. */
     CHECK_INT(db_sandbox_insert(f.db, &sb, NULL, 10, NULL), 0);
-    CHECK_INT(count_list(f.db, &(struct sandbox_query){.filters = {{"k", "v"}}, .n_filters = 1}), 1);
+    CHECK_INT(count_list(f.db, &(struct sandbox_query){.filters = {{"k", "v"}}, .n_filters = 1}),
+              1);
 }
 
 static void update_never_revives_what_was_deleted(void)
@@ -379,7 +382,8 @@ static void quota_holds_under_concurrent_inserts(void)
     }
     CHECK_INT(fine, 5);
     CHECK_INT(full, WORKERS - 5);
-    CHECK_INT(insert_one(f.db, f.project[1].id, "{}", 1, NULL), 0); /* the neighbour's quota is its own */
+    CHECK_INT(insert_one(f.db, f.project[1].id, "{}", 1, NULL),
+              0); /* the neighbour's quota is its own */
 }
 
 struct page {
@@ -409,10 +413,12 @@ static void list_pages_through_all_rows_once(void)
     int before = -1;
 
     for (int i = 0; i < 25; i++) {
-        REQUIRE(insert_one(f.db, f.project[0].id, "{}", 100 + i / 3, NULL) == 0); /* many share a moment */
+        REQUIRE(insert_one(f.db, f.project[0].id, "{}", 100 + i / 3, NULL) ==
+                0); /* many share a moment */
     }
     REQUIRE(insert_one(f.db, f.project[1].id, "{}", 105, NULL) == 0);
-    CHECK_INT(db_sandbox_list(f.db, &(struct sandbox_query){.project = f.project[0].id}, add_to_page, &all, NULL),
+    CHECK_INT(db_sandbox_list(f.db, &(struct sandbox_query){.project = f.project[0].id},
+                              add_to_page, &all, NULL),
               0);
     CHECK_INT(all.n, 25);
     while (paged.n != before) {
@@ -448,13 +454,17 @@ static void list_filters_by_state_metadata_and_expiry(void)
     CHECK_INT(count_list(db, &(struct sandbox_query){.states = (1u << SANDBOX_STATE_RUNNING) |
                                                                (1u << SANDBOX_STATE_CREATING)}),
               3);
-    CHECK_INT(count_list(db, &(struct sandbox_query){.filters = {{"app", "x"}}, .n_filters = 1}), 3);
-    CHECK_INT(count_list(db, &(struct sandbox_query){.filters = {{"app", "x"}, {"n", "1"}}, .n_filters = 2}), 2);
+    CHECK_INT(count_list(db, &(struct sandbox_query){.filters = {{"app", "x"}}, .n_filters = 1}),
+              3);
+    CHECK_INT(count_list(db, &(struct sandbox_query){.filters = {{"app", "x"}, {"n", "1"}},
+                                                     .n_filters = 2}),
+              2);
     CHECK_INT(count_list(db, &(struct sandbox_query){.project = f.project[0].id,
                                                      .filters = {{"app", "x"}, {"n", "1"}},
                                                      .n_filters = 2}),
               1);
-    CHECK_INT(count_list(db, &(struct sandbox_query){.filters = {{"app", "X"}}, .n_filters = 1}), 0);
+    CHECK_INT(count_list(db, &(struct sandbox_query){.filters = {{"app", "X"}}, .n_filters = 1}),
+              0);
     /* a never ends, b ends at 60020, c at 60030. */
     CHECK_INT(count_list(db, &(struct sandbox_query){.expired_at_ms = 60019}), 0);
     CHECK_INT(count_list(db, &(struct sandbox_query){.expired_at_ms = 60020}), 1);
@@ -513,7 +523,8 @@ static void hostile_text_stays_text(void)
     REQUIRE(insert_one(f.db, f.project[0].id, text, 1, &sb) == 0);
     REQUIRE(db_sandbox_get(f.db, sb.id, f.project[0].id, &got, NULL) == 0);
     CHECK_STR(got.metadata, text);
-    CHECK_INT(count_list(f.db, &(struct sandbox_query){.filters = {{nasty, nasty}}, .n_filters = 1}), 1);
+    CHECK_INT(
+        count_list(f.db, &(struct sandbox_query){.filters = {{nasty, nasty}}, .n_filters = 1}), 1);
     CHECK_INT(count_list(f.db, &(struct sandbox_query){.project = nasty}), 0);
     CHECK_INT(db_sandbox_get(f.db, nasty, nasty, &got, NULL), -ENOENT);
 }
@@ -530,12 +541,14 @@ static void operation_is_written_with_its_sandbox_or_not_at_all(void)
     CLEANUP(operation_done) struct operation done = {0};
 
     /* Over the quota: neither the sandbox nor the operation. */
-    CHECK_INT(db_sandbox_insert(f.db, &sb, &(struct db_beside){.operation = &op}, 0, NULL), -EDQUOT);
+    CHECK_INT(db_sandbox_insert(f.db, &sb, &(struct db_beside){.operation = &op}, 0, NULL),
+              -EDQUOT);
     CHECK_INT(db_operation_get(f.db, op.project, op.key, &got, NULL), -ENOENT);
 
     CHECK_INT(db_sandbox_insert(f.db, &sb, &(struct db_beside){.operation = &op}, 1, NULL), 0);
     /* A retry is known as one although the quota is full now, and writes no second sandbox. */
-    CHECK_INT(db_sandbox_insert(f.db, &other, &(struct db_beside){.operation = &op}, 1, NULL), -EEXIST);
+    CHECK_INT(db_sandbox_insert(f.db, &other, &(struct db_beside){.operation = &op}, 1, NULL),
+              -EEXIST);
     CHECK_INT(count_list(f.db, &(struct sandbox_query){0}), 1);
     REQUIRE(db_operation_get(f.db, op.project, op.key, &got, NULL) == 0);
     CHECK_INT(got.status, 0);
@@ -615,10 +628,13 @@ static void old_finished_operations_are_pruned(void)
 
     for (int i = 0; i < 3; i++) {
         cleanup_sandbox struct sandbox sb = make_sandbox(f.project[0].id, "{}", i == 2 ? 500 : 100);
-        CLEANUP(operation_done) struct operation op =
-            make_operation(&sb, i == 0 ? "running" : i == 1 ? "old" : "young");
+        CLEANUP(operation_done)
+        struct operation op = make_operation(&sb, i == 0   ? "running"
+                                                  : i == 1 ? "old"
+                                                           : "young");
 
-        REQUIRE(db_sandbox_insert(f.db, &sb, &(struct db_beside){.operation = &op}, 100, NULL) == 0);
+        REQUIRE(db_sandbox_insert(f.db, &sb, &(struct db_beside){.operation = &op}, 100, NULL) ==
+                0);
         op.status = 201;
         op.answer = xstrdup("{}");
         if (i > 0) {
@@ -637,11 +653,7 @@ static void old_finished_operations_are_pruned(void)
 
 static int collect_actions(void *ctx, const struct audit_event *ev)
 {
-    char *all = ctx;
-
-    strncat(all, ev->action, 100 - strlen(all));
-    strncat(all, " ", 100 - strlen(all));
-    return 0;
+    return buf_printf(ctx, "%s ", ev->action);
 }
 
 static void audit_events_are_listed_newest_first(void)
@@ -649,7 +661,7 @@ static void audit_events_are_listed_newest_first(void)
     FIXTURE(f);
     cleanup_sandbox struct sandbox sb = make_sandbox(f.project[0].id, "{}", 1);
     struct audit_event ev = {.action = "sandbox.create", .at_ms = 1};
-    char all[101] = "";
+    cleanup_buf struct buf all = BUF_INIT(1024);
 
     id_new(ID_REQUEST, ev.id);
     snprintf(ev.project, sizeof(ev.project), "%s", f.project[0].id);
@@ -663,14 +675,14 @@ static void audit_events_are_listed_newest_first(void)
     snprintf(ev.action, sizeof(ev.action), "key.revoke");
     CHECK_INT(db_audit_add(f.db, &ev, NULL), 0);
 
-    CHECK_INT(db_audit_list(f.db, f.project[0].id, 10, collect_actions, all, NULL), 0);
-    CHECK_STR(all, "key.revoke sandbox.delete sandbox.create ");
-    all[0] = '\0';
-    CHECK_INT(db_audit_list(f.db, f.project[1].id, 10, collect_actions, all, NULL), 0);
-    CHECK_STR(all, "");
+    CHECK_INT(db_audit_list(f.db, f.project[0].id, 10, collect_actions, &all, NULL), 0);
+    CHECK_STR(buf_str(&all), "key.revoke sandbox.delete sandbox.create ");
+    buf_reset(&all);
+    CHECK_INT(db_audit_list(f.db, f.project[1].id, 10, collect_actions, &all, NULL), 0);
+    CHECK_STR(buf_str(&all), "");
     CHECK_INT(db_audit_prune(f.db, 3, NULL), 0);
-    CHECK_INT(db_audit_list(f.db, f.project[0].id, 10, collect_actions, all, NULL), 0);
-    CHECK_STR(all, "key.revoke ");
+    CHECK_INT(db_audit_list(f.db, f.project[0].id, 10, collect_actions, &all, NULL), 0);
+    CHECK_STR(buf_str(&all), "key.revoke ");
 }
 
 /* --- the whole --- */
@@ -697,13 +709,15 @@ static void *read_and_write(void *arg)
     for (int i = 0; i < 10 && w->result == 0; i++) {
         cleanup_sandbox struct sandbox sb = {0};
 
-        w->result = insert_one(w->f->db, w->f->project[w->index % 3].id, "{\"w\":\"1\"}", 1 + i, &sb);
+        w->result =
+            insert_one(w->f->db, w->f->project[w->index % 3].id, "{\"w\":\"1\"}", 1 + i, &sb);
         for (int k = 0; k < 3 && w->result == 0; k++) {
             sb.changed_at_ms++;
             w->result = db_sandbox_update(w->f->db, &sb, NULL, NULL);
         }
         if (w->result == 0) {
-            int n = count_list(w->f->db, &(struct sandbox_query){.filters = {{"w", "1"}}, .n_filters = 1});
+            int n = count_list(w->f->db,
+                               &(struct sandbox_query){.filters = {{"w", "1"}}, .n_filters = 1});
 
             w->result = n > 0 ? 0 : -EIO;
         }
@@ -730,11 +744,12 @@ TEST_MAIN(T(names_of_organisations_and_projects_are_unique), T(unknown_parents_a
           T(keys_are_found_by_hash_until_revoked), T(key_lists_stay_in_their_organisation),
           T(sandbox_comes_back_as_written), T(sandbox_of_another_project_is_not_found),
           T(update_needs_the_generation_it_was_decided_on),
-          T(delete_needs_the_generation_and_takes_everything_along), T(update_never_revives_what_was_deleted),
-          T(quota_holds_under_concurrent_inserts), T(list_pages_through_all_rows_once),
-          T(list_filters_by_state_metadata_and_expiry), T(deleting_rows_are_listed_by_their_desired_state),
-          T(callback_ends_a_list_early), T(hostile_text_stays_text),
-          T(operation_is_written_with_its_sandbox_or_not_at_all), T(operation_key_is_per_project),
-          T(one_of_many_concurrent_operations_wins), T(operation_is_taken_over_once),
-          T(old_finished_operations_are_pruned), T(audit_events_are_listed_newest_first),
-          T(everything_survives_a_restart), T(readers_and_writers_run_together))
+          T(delete_needs_the_generation_and_takes_everything_along),
+          T(update_never_revives_what_was_deleted), T(quota_holds_under_concurrent_inserts),
+          T(list_pages_through_all_rows_once), T(list_filters_by_state_metadata_and_expiry),
+          T(deleting_rows_are_listed_by_their_desired_state), T(callback_ends_a_list_early),
+          T(hostile_text_stays_text), T(operation_is_written_with_its_sandbox_or_not_at_all),
+          T(operation_key_is_per_project), T(one_of_many_concurrent_operations_wins),
+          T(operation_is_taken_over_once), T(old_finished_operations_are_pruned),
+          T(audit_events_are_listed_newest_first), T(everything_survives_a_restart),
+          T(readers_and_writers_run_together))

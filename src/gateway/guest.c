@@ -55,7 +55,8 @@ char *guest_target(struct http_request *req, const char *id, const char *middle)
     ASSERT(str_starts(rest, prefix)); /* every route here begins so */
     rest = strchr(rest + strlen(prefix), '/');
     ASSERT(rest);
-    return xasprintf("/v1/sandboxes/%s%s%s%s%s", id, middle, rest, query ? "?" : "", query ? query : "");
+    return xasprintf("/v1/sandboxes/%s%s%s%s%s", id, middle, rest, query ? "?" : "",
+                     query ? query : "");
 }
 
 static int forward(struct http_request *req, const char *middle, struct err *e)
@@ -71,9 +72,11 @@ static int forward(struct http_request *req, const char *middle, struct err *e)
     }
     target = guest_target(req, id, middle);
     http_headers_add(&extra, "X-Request-Id", request_of(req)->id);
-    http_body_limit(req, http_request_route(req)->flags & ROUTE_STREAM ? UINT64_MAX : GATEWAY_BODY_MAX);
+    http_body_limit(req,
+                    http_request_route(req)->flags & ROUTE_STREAM ? UINT64_MAX : GATEWAY_BODY_MAX);
     guest_reply_headers(req);
-    r = http_proxy_call(req, node_client_http(gateway_of(req)->node), target, &extra, &proxy_opts, e);
+    r = http_proxy_call(req, node_client_http(gateway_of(req)->node), target, &extra, &proxy_opts,
+                        e);
     http_headers_done(&extra);
     return r;
 }
@@ -88,8 +91,9 @@ int require_command(struct http_request *req, char ret_cid[static ID_SIZE], stru
     const char *cid = http_request_param(req, "cid");
 
     if (!id_valid(ID_COMMAND, cid)) {
-        return err_set(e, -ENOENT, "command_not_found",
-                       "there is no such command in the sandbox; GET /v1/sandboxes/ID/commands lists them");
+        return err_set(
+            e, -ENOENT, "command_not_found",
+            "there is no such command in the sandbox; GET /v1/sandboxes/ID/commands lists them");
     }
     snprintf(ret_cid, ID_SIZE, "%s", cid);
     return 0;
@@ -123,7 +127,8 @@ int node_logs_handler(struct http_request *req, struct err *e)
     target = guest_target(req, sb.id, "");
     http_headers_add(&extra, "X-Request-Id", request_of(req)->id);
     guest_reply_headers(req);
-    r = http_proxy_call(req, node_client_http(gateway_of(req)->node), target, &extra, &proxy_opts, e);
+    r = http_proxy_call(req, node_client_http(gateway_of(req)->node), target, &extra, &proxy_opts,
+                        e);
     http_headers_done(&extra);
     return r;
 }
@@ -167,42 +172,44 @@ static bool wants_lines(const struct http_request *req)
     return accept && strstr(accept, "application/x-ndjson");
 }
 
-static int write_lines(struct http_request *req, struct ndjson *nd, struct err *e)
+static int write_lines(struct http_request *req, struct ndjson *lines, struct err *e)
 {
-    int r = nd->out.len ? http_write(req, nd->out.data, nd->out.len, e) : 0;
+    int r = lines->out.len ? http_write(req, lines->out.data, lines->out.len, e) : 0;
 
-    buf_reset(&nd->out);
+    buf_reset(&lines->out);
     return r;
 }
 
 static int pump_lines(struct http_request *req, struct http_call *call, struct err *e)
 {
-    CLEANUP(ndjson_done) struct ndjson nd = NDJSON_INIT;
+    CLEANUP(ndjson_done) struct ndjson lines = NDJSON_INIT;
     char data[65536];
     ssize_t n;
     int r;
 
-    while (!nd.ended) {
+    while (!lines.ended) {
         n = http_call_read(call, data, sizeof(data), e);
         if (n <= 0) {
             break;
         }
-        r = ndjson_feed(&nd, data, (size_t)n);
+        r = ndjson_feed(&lines, data, (size_t)n);
         if (r < 0) {
-            return err_set(e, r, "bad_answer", "the sandbox's daemon sent what is no stream of frames");
+            return err_set(e, r, "bad_answer",
+                           "the sandbox's daemon sent what is no stream of frames");
         }
-        r = write_lines(req, &nd, e);
+        r = write_lines(req, &lines, e);
         if (r < 0) {
             return r;
         }
     }
-    if (nd.ended) {
+    if (lines.ended) {
         return http_end(req, e);
     }
     /* Cut: say so in the stream, and then cut, so that nobody takes it for a success. */
-    r = ndjson_cut(&nd);
+    r = ndjson_cut(&lines);
     if (r == 0) {
-        IGNORE_RESULT(write_lines(req, &nd, /* e */ NULL)); /* the client is told by the cut anyway */
+        IGNORE_RESULT(
+            write_lines(req, &lines, /* e */ NULL)); /* the client is told by the cut anyway */
     }
     return err_set(e, -ECONNRESET, "stream_cut", "the connection to the sandbox broke");
 }
@@ -222,9 +229,12 @@ static int reply_lines(struct http_request *req, struct http_call *call, struct 
         return r;
     }
     type = http_call_header(call, "Content-Type");
-    if (!type || !str_starts(type, FRAMES_CONTENT_TYPE)) { /* started without stream=1: one JSON object */
+    if (!type ||
+        !str_starts(type, FRAMES_CONTENT_TYPE)) { /* started without stream=1: one JSON object */
         r = http_call_all(call, GATEWAY_BODY_MAX, &body, &len, e);
-        return r < 0 ? r : http_reply_bytes(req, http_call_status(call), "application/json", body, len, e);
+        return r < 0 ? r
+                     : http_reply_bytes(req, http_call_status(call), "application/json", body, len,
+                                        e);
     }
     r = http_reply_begin(req, 200, "application/x-ndjson", -1, e);
     if (r == 0) {

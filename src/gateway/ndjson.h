@@ -19,7 +19,12 @@
 #include "base/buf.h"
 
 /* Output that is held back is at most 3 bytes of each of these. */
-enum ndjson_stream { NDJSON_STDOUT, NDJSON_STDERR, NDJSON_PTY, NDJSON_STREAM_COUNT_ };
+enum ndjson_stream {
+    NDJSON_STDOUT,
+    NDJSON_STDERR,
+    NDJSON_PTY,
+    NDJSON_STREAM_COUNT_
+};
 
 struct ndjson {
     struct buf in;  /* bytes that are not yet a whole frame */
@@ -29,10 +34,13 @@ struct ndjson {
     bool ended; /* the last frame came */
 };
 
-#define NDJSON_INIT {.in = BUF_INIT(1u << 20), .out = BUF_INIT(16u << 20)}
-void ndjson_done(struct ndjson *nd);
+#define NDJSON_INIT \
+    { \
+        .in = BUF_INIT(1u << 20), .out = BUF_INIT(16u << 20) \
+    }
+void ndjson_done(struct ndjson *lines);
 
 /* -EPROTO: what came is no stream of frames, or goes on after its end. */
-MUST_CHECK int ndjson_feed(struct ndjson *nd, const void *data, size_t len);
+MUST_CHECK int ndjson_feed(struct ndjson *lines, const void *data, size_t len);
 /* The stream broke: what is held back, and an error line. */
-MUST_CHECK int ndjson_cut(struct ndjson *nd);
+MUST_CHECK int ndjson_cut(struct ndjson *lines);

@@ -11,6 +11,7 @@
 #include "base/id.h"
 #include "http/route.h"
 #include "http/server.h"
+#include "wire/frames.h"
 
 #define SANDBOXES_MAX 2048
 
@@ -36,6 +37,8 @@ struct fake_node {
     char guest_type[64];
     struct buf guest_data;
     bool guest_cut;
+    size_t guest_after;
+    int stdin_fd;     /* owned: readable when guest_after bytes have come */
     char *guest_seen; /* owned */
     struct buf stdin_seen;
 };
@@ -60,7 +63,8 @@ static void forget(struct fake_node *n, const char *id)
     }
 }
 
-static struct fake_sandbox *make(struct fake_node *n, const char *id, const char *state, const char *spec)
+static struct fake_sandbox *make(struct fake_node *n, const char *id, const char *state,
+                                 const char *spec)
 {
     struct fake_sandbox *sb;
 
@@ -158,7 +162,8 @@ static int create(struct http_request *req, struct err *e)
         n->made++;
     }
     if (!sb->spec || !str_eq(sb->spec, spec)) {
-        r = err_set(e, -EEXIST, "sandbox_exists", "there is a sandbox with this id and another spec");
+        r = err_set(e, -EEXIST, "sandbox_exists",
+                    "there is a sandbox with this id and another spec");
     }
     shown = show(sb);
     pthread_mutex_unlock(&n->mutex);
@@ -197,7 +202,7 @@ static int list(struct http_request *req, struct err *e)
     return http_reply_json_take(req, 200, json_pack("{s:o}", "sandboxes", array), e);
 }
 
-static int delete(struct http_request *req, struct err *e)
+static int delete (struct http_request *req, struct err *e)
 {
     struct fake_node *n = http_request_ctx(req);
     int r = enter(req, FAKE_DELETE, e);
@@ -248,12 +253,21 @@ static int start(struct http_request *req, struct err *e)
 
 static int templates(struct http_request *req, struct err *e)
 {
-    return http_reply_json_take(req, 200, json_pack("{s:[{s:s}]}", "templates", "name", "debian"), e);
+    return http_reply_json_take(req, 200, json_pack("{s:[{s:s}]}", "templates", "name", "debian"),
+                                e);
 }
 
 static int node_info(struct http_request *req, struct err *e)
 {
     return http_reply_json_take(req, 200, json_pack("{s:s}", "accel", "tcg"), e);
+}
+
+/* With the mutex held. */
+static void announce_stdin(struct fake_node *n)
+{
+    if (n->stdin_seen.len >= n->guest_after) {
+        IGNORE_RESULT(eventfd_write(n->stdin_fd, 1)); /* more than enough is enough */
+    }
 }
 
 static int read_stdin(struct http_request *req, struct err *e)
@@ -266,6 +280,7 @@ static int read_stdin(struct http_request *req, struct err *e)
     while ((len = http_body_read(req, data, sizeof(data), e)) > 0) {
         pthread_mutex_lock(&n->mutex);
         ASSERT(buf_add(&n->stdin_seen, data, (size_t)len) == 0);
+        announce_stdin(n);
         pthread_cond_broadcast(&n->changed);
         pthread_mutex_unlock(&n->mutex);
     }
@@ -285,8 +300,8 @@ static int remember(struct http_request *req, struct err *e)
     if (r < 0) {
         return r;
     }
-    ASSERT(buf_printf(&seen, "%s %s%s%s\n", http_request_method(req), http_request_path(req), query ? "?" : "",
-                      query ? query : "") == 0);
+    ASSERT(buf_printf(&seen, "%s %s%s%s\n", http_request_method(req), http_request_path(req),
+                      query ? "?" : "", query ? query : "") == 0);
     for (size_t i = 0; i < headers->n; i++) {
         ASSERT(buf_printf(&seen, "%s: %s\n", headers->v[i].name, headers->v[i].value) == 0);
     }
@@ -296,6 +311,26 @@ static int remember(struct http_request *req, struct err *e)
     n->guest_seen = buf_take(&seen);
     pthread_mutex_unlock(&n->mutex);
     return 0;
+}
+
+/* A start frame leaves at once; the rest when stdin has come, as with a program that reads it. */
+static int send_guest_data(struct http_request *req, const struct buf *data, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    struct pollfd p[2] = {{.fd = n->stdin_fd, .events = POLLIN}, http_client_pollfd(req)};
+    struct frame f = {0};
+    size_t used = 0;
+    int r;
+
+    if (frame_parse(buf_str(data), data->len, &f, &used) < 0 || f.type != FRAME_START) {
+        used = 0;
+    }
+    r = http_write(req, buf_str(data), used, e);
+    if (r == 0) {
+        r = http_flush(req, e);
+    }
+    ASSERT(poll(p, 2, -1) > 0);
+    return r < 0 ? r : http_write(req, buf_str(data) + used, data->len - used, e);
 }
 
 static int guest(struct http_request *req, struct err *e)
@@ -328,7 +363,7 @@ static int guest(struct http_request *req, struct err *e)
     http_reply_header(req, "Access-Control-Allow-Origin", "*");
     r = http_reply_begin(req, status, type, -1, e);
     if (r == 0) {
-        r = http_write(req, buf_str(&data), data.len, e);
+        r = send_guest_data(req, &data, e);
     }
     if (r == 0 && cut) {
         http_reply_abort(req);
@@ -366,12 +401,15 @@ static void *serve(void *arg)
 struct fake_node *fake_node_start(const char *socket_path)
 {
     struct fake_node *n = xnew(struct fake_node);
-    struct http_server_opts opts = {.handler = handle, .ctx = n, .name = "fake-node", .drain_timeout_ms = 1};
+    struct http_server_opts opts = {
+        .handler = handle, .ctx = n, .name = "fake-node", .drain_timeout_ms = 1};
 
     pthread_mutex_init(&n->mutex, NULL);
     pthread_cond_init(&n->changed, NULL);
     n->guest_data = BUF_INIT(16u << 20);
     n->stdin_seen = BUF_INIT(16u << 20);
+    n->stdin_fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    ASSERT(n->stdin_fd >= 0);
     for (int op = 0; op < FAKE_OP_COUNT_; op++) {
         n->gate[op] = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
         ASSERT(n->gate[op] >= 0);
@@ -397,6 +435,7 @@ void fake_node_stop(struct fake_node *n)
     for (size_t i = 0; i < n->n_sandboxes; i++) {
         free(n->sandboxes[i].spec);
     }
+    fd_close(n->stdin_fd);
     buf_done(&n->guest_data);
     buf_done(&n->stdin_seen);
     free(n->guest_seen);
@@ -498,7 +537,8 @@ void fake_node_set(struct fake_node *n, const char *id, const char *state)
     pthread_mutex_unlock(&n->mutex);
 }
 
-void fake_node_guest_answer(struct fake_node *n, int status, const char *type, const void *data, size_t len)
+void fake_node_guest_answer(struct fake_node *n, int status, const char *type, const void *data,
+                            size_t len)
 {
     pthread_mutex_lock(&n->mutex);
     n->guest_status = status;
@@ -512,6 +552,17 @@ void fake_node_guest_cut(struct fake_node *n, bool cut)
 {
     pthread_mutex_lock(&n->mutex);
     n->guest_cut = cut;
+    pthread_mutex_unlock(&n->mutex);
+}
+
+void fake_node_guest_after_stdin(struct fake_node *n, size_t len)
+{
+    eventfd_t count;
+
+    pthread_mutex_lock(&n->mutex);
+    n->guest_after = len;
+    IGNORE_RESULT(eventfd_read(n->stdin_fd, &count)); /* it may be empty already */
+    announce_stdin(n);
     pthread_mutex_unlock(&n->mutex);
 }
 

@@ -12,16 +12,24 @@
 
 #include "base/json.h"
 
-enum fake_op { FAKE_CREATE, FAKE_DELETE, FAKE_LIST, FAKE_STOP, FAKE_START, FAKE_GUEST, FAKE_OP_COUNT_ };
+enum fake_op {
+    FAKE_CREATE,
+    FAKE_DELETE,
+    FAKE_LIST,
+    FAKE_STOP,
+    FAKE_START,
+    FAKE_GUEST,
+    FAKE_OP_COUNT_
+};
 
 enum fake_fault {
     FAKE_FINE,
-    FAKE_ERROR,     /* 503 no_capacity */
-    FAKE_CUT,       /* the connection is cut without an answer */
-    FAKE_HALF,      /* half an answer, then cut */
-    FAKE_NONSENSE,  /* 200 with JSON that is not what was asked for */
-    FAKE_NOT_JSON,  /* 200 with something else */
-    FAKE_LOST,      /* done, but the answer is cut */
+    FAKE_ERROR,    /* 503 no_capacity */
+    FAKE_CUT,      /* the connection is cut without an answer */
+    FAKE_HALF,     /* half an answer, then cut */
+    FAKE_NONSENSE, /* 200 with JSON that is not what was asked for */
+    FAKE_NOT_JSON, /* 200 with something else */
+    FAKE_LOST,     /* done, but the answer is cut */
 };
 
 struct fake_node;
@@ -49,9 +57,12 @@ bool fake_node_has(struct fake_node *n, const char *id);
 void fake_node_set(struct fake_node *n, const char *id, const char *state);
 
 /* What the daemon answers to the next guest requests; frames as raw bytes. Copied. */
-void fake_node_guest_answer(struct fake_node *n, int status, const char *type, const void *data, size_t len);
+void fake_node_guest_answer(struct fake_node *n, int status, const char *type, const void *data,
+                            size_t len);
 /* Cut instead of ending the answer. */
 void fake_node_guest_cut(struct fake_node *n, bool cut);
+/* The next guest answers go out only after that many bytes came to stdin, or their client has gone. */
+void fake_node_guest_after_stdin(struct fake_node *n, size_t len);
 /* The last guest request: "METHOD target\nheader: value\n...\n\nbody". Heap string. */
 char *fake_node_guest_seen(struct fake_node *n);
 /* All bytes that came to any stdin, in order. Heap string; waits until there are at least len. */

@@ -28,7 +28,8 @@ struct watched_rows {
 };
 static __thread struct watched_rows watched;
 
-static int failing_query(struct db_conn *conn, const struct db_query *q, struct db_rows **ret, struct err *e)
+static int failing_query(struct db_conn *conn, const struct db_query *q, struct db_rows **ret,
+                         struct err *e)
 {
     bool fail = false;
     int after = -1;
@@ -101,8 +102,10 @@ static void *serve(void *arg)
 
 static void start_gateway(struct world *w)
 {
-    struct http_server_opts opts = {
-        .handler = gateway_handle, .done = gateway_done, .name = "space-gateway", .drain_timeout_ms = 1};
+    struct http_server_opts opts = {.handler = gateway_handle,
+                                    .done = gateway_done,
+                                    .name = "space-gateway",
+                                    .drain_timeout_ms = 1};
     cleanup_free char *file = xasprintf("%s/space.db", w->dir);
     cleanup_free char *node_url = xasprintf("unix:%s", w->socket);
     struct gateway_opts gateway_opts = {0};
@@ -113,8 +116,8 @@ static void start_gateway(struct world *w)
     failing.next = failing_next;
     ASSERT(db_open_driver(&failing, file, &w->db, NULL) == 0);
     ASSERT(node_client_new("local", node_url, &w->client, NULL) == 0);
-    w->control =
-        control_new(&(struct control_opts){.db = w->db, .node = w->client, .now_ms = world_now, .now_ctx = w});
+    w->control = control_new(
+        &(struct control_opts){.db = w->db, .node = w->client, .now_ms = world_now, .now_ctx = w});
     gateway_opts.db = w->db;
     gateway_opts.node = w->client;
     gateway_opts.control = w->control;
@@ -139,7 +142,8 @@ static void stop_gateway(struct world *w)
     db_free(w->db);
 }
 
-static void make_tenant(struct world *w, enum tenant who, const char *organisation, const char *scope)
+static void make_tenant(struct world *w, enum tenant who, const char *organisation,
+                        const char *scope)
 {
     struct bootstrap what = {
         .organisation = organisation, .project = "default", .key_name = "test", .scope = scope};
@@ -259,7 +263,8 @@ struct answer world_ask(struct world *w, const struct ask *ask)
 
 struct answer alice(struct world *w, const char *method, const char *target, const char *body)
 {
-    return world_ask(w, &(struct ask){.method = method, .target = target, .body = body, .key = w->keys[ALICE]});
+    return world_ask(
+        w, &(struct ask){.method = method, .target = target, .body = body, .key = w->keys[ALICE]});
 }
 
 const char *answer_code(const struct answer *a)
@@ -270,7 +275,8 @@ const char *answer_code(const struct answer *a)
 void world_make(struct world *w, enum tenant who, char ret_id[static ID_SIZE])
 {
     cleanup_answer struct answer a = world_ask(
-        w, &(struct ask){.method = "POST", .target = "/v1/sandboxes", .body = "{}", .key = w->keys[who]});
+        w, &(struct ask){
+               .method = "POST", .target = "/v1/sandboxes", .body = "{}", .key = w->keys[who]});
 
     if (a.status != 201) {
         printf("# %d %s\n", a.status, a.text ? a.text : "");

@@ -18,7 +18,12 @@
 /* No step takes that long unless it hangs. */
 #define TEST_MS 30000
 
-enum tenant { ALICE, BOB, ALICE_MEMBER, TENANT_COUNT_ };
+enum tenant {
+    ALICE,
+    BOB,
+    ALICE_MEMBER,
+    TENANT_COUNT_
+};
 
 struct world {
     char dir[40];
@@ -30,7 +35,7 @@ struct world {
     struct gateway *gateway;
     struct http_server *server;
     pthread_t thread;
-    struct http_client *http;          /* of the tests */
+    struct http_client *http; /* of the tests */
     char keys[TENANT_COUNT_][KEY_TEXT_SIZE];
     char projects[TENANT_COUNT_][ID_SIZE];
     int64_t now_ms; /* atomic: the gateway's wall clock */
@@ -52,7 +57,7 @@ void world_advance_ms(struct world *w, int64_t ms);
 struct answer {
     int status; /* 0: no answer; error then says why */
     int error;
-    char *text;   /* owned; the body */
+    char *text; /* owned; the body */
     size_t len;
     json_t *json; /* owned; NULL when the body is no JSON */
     char request_id[80];

@@ -15,14 +15,15 @@
 static void create_get_list_patch_delete(void)
 {
     WORLD(w);
-    cleanup_answer struct answer made =
-        alice(&w, "POST", "/v1/sandboxes",
-              "{\"template\":\"tiny\",\"vcpus\":2,\"memory_mib\":512,\"disk_mib\":1024,\"timeout_s\":60,"
-              "\"env\":{\"TOKEN\":\"hunter2\"},\"metadata\":{\"app\":\"x\"}}");
+    cleanup_answer struct answer made = alice(
+        &w, "POST", "/v1/sandboxes",
+        "{\"template\":\"tiny\",\"vcpus\":2,\"memory_mib\":512,\"disk_mib\":1024,\"timeout_s\":60,"
+        "\"env\":{\"TOKEN\":\"hunter2\"},\"metadata\":{\"app\":\"x\"}}");
     const char *id = json_get_string(made.json, "id", "");
     cleanup_free char *target = xasprintf("/v1/sandboxes/%s", id);
     cleanup_answer struct answer got = alice(&w, "GET", target, NULL);
-    cleanup_answer struct answer patched = alice(&w, "PATCH", target, "{\"metadata\":{\"app\":\"y\"}}");
+    cleanup_answer struct answer patched =
+        alice(&w, "PATCH", target, "{\"metadata\":{\"app\":\"y\"}}");
     cleanup_answer struct answer listed = alice(&w, "GET", "/v1/sandboxes?metadata.app=y", NULL);
     cleanup_answer struct answer deleted = alice(&w, "DELETE", target, NULL);
     cleanup_answer struct answer after = alice(&w, "GET", target, NULL);
@@ -118,7 +119,8 @@ static void lists_page_and_filter(void)
         world_advance_ms(&w, i % 3);
     }
     for (int pages = 0; pages < 10; pages++) {
-        cleanup_free char *target = xasprintf("/v1/sandboxes?limit=3%s%s", cursor[0] ? "&cursor=" : "", cursor);
+        cleanup_free char *target =
+            xasprintf("/v1/sandboxes?limit=3%s%s", cursor[0] ? "&cursor=" : "", cursor);
         cleanup_answer struct answer a = alice(&w, "GET", target, NULL);
         const char *next = json_get_string(a.json, "next_cursor", NULL);
 
@@ -132,7 +134,8 @@ static void lists_page_and_filter(void)
     }
     CHECK_INT(seen, 7);
     {
-        cleanup_answer struct answer a = alice(&w, "GET", "/v1/sandboxes?metadata.n=1&state=running,failed", NULL);
+        cleanup_answer struct answer a =
+            alice(&w, "GET", "/v1/sandboxes?metadata.n=1&state=running,failed", NULL);
         cleanup_answer struct answer none = alice(&w, "GET", "/v1/sandboxes?state=stopped", NULL);
 
         CHECK_INT(json_array_size(json_object_get(a.json, "sandboxes")), 3);
@@ -143,10 +146,11 @@ static void lists_page_and_filter(void)
 static void list_parameters_are_checked(void)
 {
     static const char *const targets[] = {
-        "/v1/sandboxes?limit=0",       "/v1/sandboxes?limit=1001",      "/v1/sandboxes?limit=x",
-        "/v1/sandboxes?cursor=x",      "/v1/sandboxes?cursor=-1-s",     "/v1/sandboxes?state=asleep",
-        "/v1/sandboxes?state=running,", "/v1/sandboxes?statee=running", "/v1/sandboxes?metadata.=x",
-        "/v1/audit?limit=0",
+        "/v1/sandboxes?limit=0",        "/v1/sandboxes?limit=1001",
+        "/v1/sandboxes?limit=x",        "/v1/sandboxes?cursor=x",
+        "/v1/sandboxes?cursor=-1-s",    "/v1/sandboxes?state=asleep",
+        "/v1/sandboxes?state=running,", "/v1/sandboxes?statee=running",
+        "/v1/sandboxes?metadata.=x",    "/v1/audit?limit=0",
     };
     WORLD(w);
 
@@ -182,10 +186,11 @@ static void a_thousand_rows_are_listed_quickly(void)
     uint64_t best_ns = UINT64_MAX;
 
     for (int i = 0; i < 1000; i++) {
-        cleanup_sandbox_spec struct sandbox_spec spec = {.shape = shape_default(),
-                                                         .template_name = "debian",
-                                                         .env = xstrdup("{}"),
-                                                         .metadata = xstrdup("{\"app\":\"bench\",\"n\":\"1\"}")};
+        cleanup_sandbox_spec struct sandbox_spec spec = {
+            .shape = shape_default(),
+            .template_name = "debian",
+            .env = xstrdup("{}"),
+            .metadata = xstrdup("{\"app\":\"bench\",\"n\":\"1\"}")};
         cleanup_sandbox struct sandbox sb = {0};
 
         sandbox_init(&sb, &spec, w.projects[ALICE], w.now_ms + i);
@@ -199,7 +204,8 @@ static void a_thousand_rows_are_listed_quickly(void)
         CHECK_INT(json_array_size(json_object_get(a.json, "sandboxes")), 1000);
     }
     printf("# 1000 rows, listed and parsed: %.1f ms\n", (double)best_ns / (double)NS_PER_MS);
-    CHECK(best_ns < 500 * NS_PER_MS); /* an order of magnitude above what is expected, for busy machines */
+    CHECK(best_ns <
+          500 * NS_PER_MS); /* an order of magnitude above what is expected, for busy machines */
 }
 
 /* --- keys, projects, the rest --- */
@@ -207,7 +213,8 @@ static void a_thousand_rows_are_listed_quickly(void)
 static void keys_and_projects(void)
 {
     WORLD(w);
-    cleanup_answer struct answer project = alice(&w, "POST", "/v1/projects", "{\"name\":\"second\"}");
+    cleanup_answer struct answer project =
+        alice(&w, "POST", "/v1/projects", "{\"name\":\"second\"}");
     cleanup_answer struct answer twice = alice(&w, "POST", "/v1/projects", "{\"name\":\"second\"}");
     cleanup_answer struct answer key =
         alice(&w, "POST", "/v1/keys", "{\"name\":\"ci\",\"project\":\"second\"}");
@@ -253,17 +260,21 @@ static void audit_log_tells_who_did_what(void)
 static void health_metrics_and_openapi(void)
 {
     WORLD(w);
-    cleanup_answer struct answer health = world_ask(&w, &(struct ask){.method = "GET", .target = "/v1/health"});
+    cleanup_answer struct answer health =
+        world_ask(&w, &(struct ask){.method = "GET", .target = "/v1/health"});
     cleanup_answer struct answer openapi =
         world_ask(&w, &(struct ask){.method = "GET", .target = "/v1/openapi.json"});
-    cleanup_answer struct answer metrics = world_ask(&w, &(struct ask){.method = "GET", .target = "/metrics"});
+    cleanup_answer struct answer metrics =
+        world_ask(&w, &(struct ask){.method = "GET", .target = "/metrics"});
 
     CHECK_INT(health.status, 200);
     CHECK(json_is_true(json_object_get(health.json, "ok")));
     CHECK_INT(openapi.status, 200);
     CHECK_INT(openapi.len, openapi_text_len);
     CHECK_INT(metrics.status, 200);
-    CHECK(strstr(metrics.text, "space_gateway_requests_total{method=\"GET\",route=\"/v1/health\",class=\"2xx\"} 1"));
+    CHECK(strstr(
+        metrics.text,
+        "space_gateway_requests_total{method=\"GET\",route=\"/v1/health\",class=\"2xx\"} 1"));
     CHECK(strstr(metrics.text, "space_sandboxes{state=\"running\"} 0"));
 }
 
@@ -338,8 +349,10 @@ static void every_route_is_described(void)
         if (!(route->flags & ROUTE_UNDOCUMENTED) != (op != NULL)) {
             TEST_FAIL("%s %s: described and served do not agree", route->method, route->pattern);
         }
-        if (op && ((route->flags & ROUTE_PUBLIC) != 0) != (json_object_get(op, "security") != NULL)) {
-            TEST_FAIL("%s %s: whether a key is needed does not agree", route->method, route->pattern);
+        if (op &&
+            ((route->flags & ROUTE_PUBLIC) != 0) != (json_object_get(op, "security") != NULL)) {
+            TEST_FAIL("%s %s: whether a key is needed does not agree", route->method,
+                      route->pattern);
         }
     }
 }
@@ -365,8 +378,10 @@ static void everything_described_is_served(void)
     json_t *ops;
     json_t *op;
 
-    json_object_foreach(json_object_get(doc, "paths"), pattern, ops) {
-        json_object_foreach(ops, method, op) {
+    json_object_foreach(json_object_get(doc, "paths"), pattern, ops)
+    {
+        json_object_foreach(ops, method, op)
+        {
             if (!is_served(method, pattern)) {
                 TEST_FAIL("%s %s is described but not served", method, pattern);
             }
@@ -384,19 +399,23 @@ static void check_refs(json_t *doc, json_t *node)
     size_t i;
 
     if (json_is_array(node)) {
-        json_array_foreach(node, i, value) {
+        json_array_foreach(node, i, value)
+        {
             check_refs(doc, value);
         }
         return;
     }
-    json_object_foreach(node, key, value) {
+    json_object_foreach(node, key, value)
+    {
         char kind[32];
         char name[64];
 
         if (!str_eq(key, "$ref")) {
             check_refs(doc, value);
-        } else if (sscanf(json_string_value(value), "#/components/%31[a-z]/%63[A-Za-z]", kind, name) != 2 ||
-                   !json_object_get(json_object_get(json_object_get(doc, "components"), kind), name)) {
+        } else if (sscanf(json_string_value(value), "#/components/%31[a-z]/%63[A-Za-z]", kind,
+                          name) != 2 ||
+                   !json_object_get(json_object_get(json_object_get(doc, "components"), kind),
+                                    name)) {
             TEST_FAIL("%s leads nowhere", json_string_value(value));
         }
     }
@@ -411,7 +430,8 @@ static void references_lead_somewhere(void)
 
 static void schema_has_field(json_t *doc, const char *schema, const char *field)
 {
-    json_t *s = json_object_get(json_object_get(json_object_get(doc, "components"), "schemas"), schema);
+    json_t *s =
+        json_object_get(json_object_get(json_object_get(doc, "components"), "schemas"), schema);
 
     if (!json_object_get(json_object_get(s, "properties"), field)) {
         TEST_FAIL("the schema %s does not have the field %s that was answered", schema, field);
@@ -441,16 +461,19 @@ static void answered_fields_are_described(void)
         json_t *value;
 
         CHECK(json_object_size(cases[i].object) > 0);
-        json_object_foreach(cases[i].object, key, value) {
+        json_object_foreach(cases[i].object, key, value)
+        {
             schema_has_field(doc, cases[i].schema, key);
         }
     }
 }
 
-TEST_MAIN(T(create_get_list_patch_delete), T(nonsense_is_refused_by_name), T(no_body_means_defaults),
-          T(too_large_a_body_is_413), T(lists_page_and_filter), T(list_parameters_are_checked),
-          T(quota_is_a_clear_429), T(a_thousand_rows_are_listed_quickly), T(keys_and_projects),
+TEST_MAIN(T(create_get_list_patch_delete), T(nonsense_is_refused_by_name),
+          T(no_body_means_defaults), T(too_large_a_body_is_413), T(lists_page_and_filter),
+          T(list_parameters_are_checked), T(quota_is_a_clear_429),
+          T(a_thousand_rows_are_listed_quickly), T(keys_and_projects),
           T(audit_log_tells_who_did_what), T(health_metrics_and_openapi),
           T(failing_database_is_503_without_details), T(broken_list_is_never_half_a_list),
-          T(unknown_paths_and_methods), T(every_route_is_described), T(everything_described_is_served),
-          T(references_lead_somewhere), T(answered_fields_are_described))
+          T(unknown_paths_and_methods), T(every_route_is_described),
+          T(everything_described_is_served), T(references_lead_somewhere),
+          T(answered_fields_are_described))

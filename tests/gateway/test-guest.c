@@ -10,7 +10,9 @@
 
 #define CID "c0000000000000000000"
 #define COMMAND "{\"id\":\"" CID "\",\"state\":\"running\",\"exit_code\":null,\"signal\":null}"
-#define ENDED "{\"id\":\"" CID "\",\"state\":\"exited\",\"exit_code\":7,\"signal\":null,\"timed_out\":false}"
+#define ENDED \
+    "{\"id\":\"" CID "\",\"state\":\"exited\",\"exit_code\":7,\"signal\":null,\"timed_out\":" \
+                     "false}"
 
 static void add(struct buf *b, enum frame_type type, const char *payload, size_t len)
 {
@@ -69,7 +71,8 @@ static void only_harmless_fields_come_back(void)
     world_make(&w, ALICE, id);
     target = target_of(id, "/files?path=x");
     http_headers_add(&headers, "X-API-Key", w.keys[ALICE]);
-    REQUIRE(http_call_new(w.http, &(struct http_call_opts){.target = target, .headers = &headers}, &call, NULL) == 0);
+    REQUIRE(http_call_new(w.http, &(struct http_call_opts){.target = target, .headers = &headers},
+                          &call, NULL) == 0);
     REQUIRE(http_call_head(call, NULL) == 0);
     CHECK_STR(http_call_header(call, "X-Space-Mode"), "0644");
     CHECK(http_call_header(call, "Set-Cookie") == NULL);
@@ -81,9 +84,10 @@ static void only_harmless_fields_come_back(void)
 
 static void set_up_of_the_guest_is_out_of_reach(void)
 {
-    static const char *const paths[] = {"/setup",  "/teardown",       "/identity",        "/sync",
-                                        "/freeze", "/guest/setup",    "/guest/commands",  "/files/../setup",
-                                        "/thaw",   "/commands/setup", "/files/%2e%2e/setup"};
+    static const char *const paths[] = {
+        "/setup",  "/teardown",       "/identity",          "/sync",
+        "/freeze", "/guest/setup",    "/guest/commands",    "/files/../setup",
+        "/thaw",   "/commands/setup", "/files/%2e%2e/setup"};
     WORLD(w);
     char id[ID_SIZE];
 
@@ -160,12 +164,13 @@ static void output_becomes_lines_on_request(void)
     lines = world_ask(&w, &ask);
     CHECK_INT(lines.status, 200);
     CHECK_STR(lines.type, "application/x-ndjson");
-    CHECK_STR(lines.text, "{\"type\":\"start\",\"command\":" COMMAND "}\n"
-                          "{\"type\":\"stdout\",\"data_base64\":\"aGkK\",\"text\":\"hi\\n\"}\n"
-                          "{\"type\":\"stderr\",\"data_base64\":\"/wA=\"}\n"
-                          "{\"type\":\"keepalive\"}\n"
-                          "{\"type\":\"stdout\",\"data_base64\":\"4oKsIQ==\",\"text\":\"\xe2\x82\xac!\"}\n"
-                          "{\"type\":\"end\",\"command\":" ENDED "}\n");
+    CHECK_STR(lines.text,
+              "{\"type\":\"start\",\"command\":" COMMAND "}\n"
+              "{\"type\":\"stdout\",\"data_base64\":\"aGkK\",\"text\":\"hi\\n\"}\n"
+              "{\"type\":\"stderr\",\"data_base64\":\"/wA=\"}\n"
+              "{\"type\":\"keepalive\"}\n"
+              "{\"type\":\"stdout\",\"data_base64\":\"4oKsIQ==\",\"text\":\"\xe2\x82\xac!\"}\n"
+              "{\"type\":\"end\",\"command\":" ENDED "}\n");
 }
 
 static void cut_output_is_never_a_proper_end(void)
@@ -183,7 +188,8 @@ static void cut_output_is_never_a_proper_end(void)
     for (int cut = 0; cut < 2; cut++) {
         fake_node_guest_cut(w.node, cut);
         answer_frames(&w, &frames);
-        for (int lines = !cut; lines < 2; lines++) { /* raw frames without their end are the client's to notice */
+        for (int lines = !cut; lines < 2;
+             lines++) { /* raw frames without their end are the client's to notice */
             cleanup_answer struct answer a = {0};
 
             ask.accept = lines ? "application/x-ndjson" : NULL;
@@ -196,7 +202,10 @@ static void cut_output_is_never_a_proper_end(void)
 
 static void nonsense_from_the_daemon_is_a_cut_not_a_crash(void)
 {
-    static const char *const nonsense[] = {"Zxxxyyyyzzzz", "S\1\0\0\0\0\0\1x", "hello, world"};
+    static const struct {
+        const char *data;
+        size_t len;
+    } nonsense[] = {{"Zxxxyyyyzzzz", 12}, {"S\1\0\0\0\0\0\1x", 9}, {"hello, world", 12}};
     WORLD(w);
     char id[ID_SIZE];
     cleanup_free char *target = NULL;
@@ -211,7 +220,7 @@ static void nonsense_from_the_daemon_is_a_cut_not_a_crash(void)
         cleanup_answer struct answer a = {0};
         cleanup_answer struct answer b = {0};
 
-        fake_node_guest_answer(w.node, 200, FRAMES_CONTENT_TYPE, nonsense[i], 12);
+        fake_node_guest_answer(w.node, 200, FRAMES_CONTENT_TYPE, nonsense[i].data, nonsense[i].len);
         a = world_ask(&w, &ask);
         CHECK(a.error < 0);
         b = alice(&w, "POST", run, "{\"shell\":\"x\"}");
@@ -238,7 +247,8 @@ static void run_gives_everything_in_one_answer(void)
     world_make(&w, ALICE, id);
     answer_frames(&w, &frames);
     target = target_of(id, "/run");
-    a = alice(&w, "POST", target, "{\"argv\":[\"a\",\"b\"],\"env\":{\"X\":\"y\"},\"timeout_ms\":5}");
+    a = alice(&w, "POST", target,
+              "{\"argv\":[\"a\",\"b\"],\"env\":{\"X\":\"y\"},\"timeout_ms\":5}");
     CHECK_INT(a.status, 200);
     CHECK_INT(json_get_int(a.json, "exit_code", -1), 7);
     CHECK(json_is_null(json_object_get(a.json, "signal")));
@@ -260,6 +270,7 @@ static void run_feeds_stdin(void)
     char id[ID_SIZE];
     cleanup_free char *target = NULL;
     cleanup_free char *input = NULL;
+    cleanup_free char *seen = NULL;
     cleanup_answer struct answer a = {0};
 
     add_text(&frames, FRAME_START, COMMAND);
@@ -267,10 +278,13 @@ static void run_feeds_stdin(void)
     world_make(&w, ALICE, id);
     answer_frames(&w, &frames);
     target = target_of(id, "/run");
+    fake_node_guest_after_stdin(w.node, 5); /* "cat" ends when its input does */
     a = alice(&w, "POST", target, "{\"shell\":\"cat\",\"stdin_base64\":\"aGVsbG8=\"}");
     CHECK_INT(a.status, 200);
-    input = fake_node_stdin_seen(w.node, 0);
-    CHECK(input[0] == '\0' || str_eq(input, "hello")); /* the command ended: it may not have been wanted */
+    input = fake_node_stdin_seen(w.node, 5);
+    CHECK_STR(input, "hello");
+    seen = fake_node_guest_seen(w.node);
+    CHECK(strstr(seen, "\"stdin\":true") != NULL);
 }
 
 static void run_cuts_what_is_too_much(void)
@@ -282,8 +296,9 @@ static void run_cuts_what_is_too_much(void)
     cleanup_answer struct answer a = {0};
 
     add_text(&frames, FRAME_START, COMMAND);
-    add_text(&frames, FRAME_STDOUT, "abc\xe2\x82\xac"
-                                    "def");
+    add_text(&frames, FRAME_STDOUT,
+             "abc\xe2\x82\xac"
+             "def");
     add_text(&frames, FRAME_END, ENDED);
     world_make(&w, ALICE, id);
     answer_frames(&w, &frames);
@@ -386,36 +401,81 @@ static void terminal_shows_output_and_its_end(void)
     CHECK(strstr(seen, "/commands/" CID "/output?offset=3&follow=1\n") != NULL);
 }
 
+/* More than the gateway's queue holds: it must not be lost, and must not lock up. */
+#define TYPED (3u << 20)
+
 static void terminal_passes_input(void)
 {
+    static const char resize[] = "{\"resize\":{\"rows\":50,\"cols\":132}}";
+    static char typed[65536];
     WORLD(w);
+    cleanup_buf struct buf frames = BUF_INIT(65536);
     CLEANUP(ws_freep) struct ws *ws = NULL;
     struct ws_message m;
     char id[ID_SIZE];
     cleanup_free char *input = NULL;
     int r;
 
+    memset(typed, 'x', sizeof(typed));
+    add_text(&frames, FRAME_END, ENDED);
     world_make(&w, ALICE, id);
-    fake_node_guest_answer(w.node, 200, FRAMES_CONTENT_TYPE, "", 0);
-    fake_node_hold(w.node, FAKE_GUEST); /* the output stays silent ... */
-    fake_node_release(w.node, FAKE_GUEST);
-    {
-        cleanup_buf struct buf frames = BUF_INIT(65536);
-
-        add_text(&frames, FRAME_KEEPALIVE, "");
-        answer_frames(&w, &frames);
+    answer_frames(&w, &frames);
+    fake_node_guest_after_stdin(w.node, TYPED); /* the program reads all of it, then ends */
+    REQUIRE(open_terminal(&w, id, &ws) == 0);
+    for (size_t i = 0; i < TYPED / sizeof(typed); i++) {
+        REQUIRE(ws_write(ws, WS_BINARY, typed, sizeof(typed), deadline_in_ms(TEST_MS), NULL) == 0);
     }
-    fake_node_guest_cut(w.node, false);
-    r = open_terminal(&w, id, &ws);
-    REQUIRE(r == 0);
-    /* The daemon's answer ended without an end frame: the terminal is cut with 1011, input or not. */
-    IGNORE_RESULT(ws_write(ws, WS_BINARY, "ls\r", 3, deadline_in_ms(TEST_MS), NULL)); /* it may be closed already */
+    REQUIRE(ws_write(ws, WS_TEXT, resize, strlen(resize), deadline_in_ms(TEST_MS), NULL) == 0);
     while ((r = ws_read(ws, &m, deadline_in_ms(TEST_MS), NULL)) == 0 && m.type != WS_CLOSE) {
+        CHECK_INT(m.type, WS_TEXT);
+    }
+    CHECK_INT(r, 0);
+    CHECK_INT(m.close_code, 1000);
+    input = fake_node_stdin_seen(w.node, TYPED);
+    CHECK_INT(strlen(input), TYPED);
+}
+
+static void terminal_whose_output_breaks_is_closed_as_broken(void)
+{
+    WORLD(w);
+    cleanup_buf struct buf frames = BUF_INIT(65536);
+    CLEANUP(ws_freep) struct ws *ws = NULL;
+    struct ws_message m;
+    char id[ID_SIZE];
+    int r;
+
+    add_text(&frames, FRAME_PTY, "so far");
+    world_make(&w, ALICE, id);
+    answer_frames(&w, &frames);
+    fake_node_guest_cut(w.node, true);
+    REQUIRE(open_terminal(&w, id, &ws) == 0);
+    while ((r = ws_read(ws, &m, deadline_in_ms(TEST_MS), NULL)) == 0 && m.type != WS_CLOSE) {
+        CHECK_INT(m.type, WS_BINARY);
     }
     CHECK_INT(r, 0);
     CHECK_INT(m.close_code, 1011);
-    input = fake_node_stdin_seen(w.node, 0);
-    CHECK(input[0] == '\0' || str_eq(input, "ls\r"));
+}
+
+static void terminal_refuses_what_is_no_message_of_it(void)
+{
+    static const char *const bad[] = {"nonsense", "{}", "{\"resize\":{\"rows\":0,\"cols\":1}}",
+                                      "{\"resize\":{\"rows\":1}}"};
+    WORLD(w);
+    char id[ID_SIZE];
+
+    world_make(&w, ALICE, id);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        CLEANUP(ws_freep) struct ws *ws = NULL;
+        struct ws_message m;
+
+        fake_node_guest_answer(w.node, 200, FRAMES_CONTENT_TYPE, "", 0);
+        fake_node_guest_after_stdin(w.node, 1); /* the output stays open */
+        REQUIRE(open_terminal(&w, id, &ws) == 0);
+        REQUIRE(ws_write(ws, WS_TEXT, bad[i], strlen(bad[i]), deadline_in_ms(TEST_MS), NULL) == 0);
+        REQUIRE(ws_read(ws, &m, deadline_in_ms(TEST_MS), NULL) == 0);
+        CHECK_INT(m.type, WS_CLOSE);
+        CHECK_INT(m.close_code, 1008);
+    }
 }
 
 static void terminal_of_nothing_is_refused_before_the_upgrade(void)
@@ -443,4 +503,6 @@ TEST_MAIN(T(requests_pass_with_query_and_without_secrets), T(only_harmless_field
           T(run_gives_everything_in_one_answer), T(run_feeds_stdin), T(run_cuts_what_is_too_much),
           T(run_checks_its_body), T(run_that_loses_its_sandbox_is_an_error),
           T(terminal_shows_output_and_its_end), T(terminal_passes_input),
+          T(terminal_whose_output_breaks_is_closed_as_broken),
+          T(terminal_refuses_what_is_no_message_of_it),
           T(terminal_of_nothing_is_refused_before_the_upgrade))

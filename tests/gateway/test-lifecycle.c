@@ -151,7 +151,8 @@ static void concurrent_deletes_all_succeed(void)
     target = xasprintf("/v1/sandboxes/%s", id);
     fake_node_hold(w.node, FAKE_DELETE);
     for (int i = 0; i < 8; i++) {
-        ask_start(&r[i], &w, &(struct ask){.method = "DELETE", .target = target, .key = w.keys[ALICE]});
+        ask_start(&r[i], &w,
+                  &(struct ask){.method = "DELETE", .target = target, .key = w.keys[ALICE]});
     }
     fake_node_await_held(w.node, FAKE_DELETE, 1);
     fake_node_release(w.node, FAKE_DELETE);
@@ -289,7 +290,8 @@ static void key_of_a_deleted_sandbox_is_spent(void)
     WORLD(w);
     struct ask ask = create_of(&w, "k1");
     cleanup_answer struct answer first = world_ask(&w, &ask);
-    cleanup_free char *target = xasprintf("/v1/sandboxes/%s", json_get_string(first.json, "id", ""));
+    cleanup_free char *target =
+        xasprintf("/v1/sandboxes/%s", json_get_string(first.json, "id", ""));
     cleanup_answer struct answer deleted = alice(&w, "DELETE", target, NULL);
     cleanup_answer struct answer again = world_ask(&w, &ask);
 
@@ -323,7 +325,8 @@ static void crash_between_node_and_answer(struct world *w, const struct ask *ask
     cleanup_answer struct answer a = {0};
 
     world_fail_sql("UPDATE sandboxes SET desired", 1); /* the write that would publish it ... */
-    fake_node_fault(w->node, FAKE_DELETE, FAKE_CUT);   /* ... and a process that cannot clean up any more */
+    fake_node_fault(w->node, FAKE_DELETE,
+                    FAKE_CUT); /* ... and a process that cannot clean up any more */
     a = world_ask(w, ask);
     CHECK(a.status >= 500);
     CHECK_INT(fake_node_count(w->node), 1);
@@ -334,7 +337,8 @@ static void crash_between_node_and_answer(struct world *w, const struct ask *ask
  * As crash_between_node_and_answer(), but as a real crash leaves it: a row in state creating with a
  * dead owner, its operation running, the machine up.
  */
-static void leave_what_a_crash_leaves(struct world *w, const struct ask *ask, char ret_id[static ID_SIZE])
+static void leave_what_a_crash_leaves(struct world *w, const struct ask *ask,
+                                      char ret_id[static ID_SIZE])
 {
     struct running create;
     cleanup_sandbox struct sandbox sb = {0};
@@ -358,7 +362,8 @@ static void leave_what_a_crash_leaves(struct world *w, const struct ask *ask, ch
     snprintf(sb.owner, sizeof(sb.owner), "rdead");
     snprintf(op.owner, sizeof(op.owner), "rdead");
     REQUIRE(db_sandbox_insert(w->db, &sb,
-                              &(struct db_beside){.operation = ask->idempotency_key ? &op : NULL}, 10, NULL) == 0);
+                              &(struct db_beside){.operation = ask->idempotency_key ? &op : NULL},
+                              10, NULL) == 0);
     operation_done(&op);
     world_restart_gateway(w);
 }
@@ -534,7 +539,8 @@ static void check_reconcile_touches_nothing(struct world *w, const char *id)
 
 static void unreadable_lists_of_the_node_touch_nothing(void)
 {
-    static const enum fake_fault faults[] = {FAKE_ERROR, FAKE_CUT, FAKE_HALF, FAKE_NONSENSE, FAKE_NOT_JSON};
+    static const enum fake_fault faults[] = {FAKE_ERROR, FAKE_CUT, FAKE_HALF, FAKE_NONSENSE,
+                                             FAKE_NOT_JSON};
     WORLD(w);
     char id[3][ID_SIZE];
 
@@ -854,20 +860,25 @@ static void reconciler_thread_repairs_on_its_own(void)
     CHECK_INT(control_health(w.control).repairs, 1);
 }
 
-TEST_MAIN(T(delete_during_create_wins), T(create_that_comes_through_after_a_foreign_delete_cleans_up),
-          T(delete_while_the_node_is_down_is_accepted_and_finished_later), T(concurrent_deletes_all_succeed),
-          T(lost_delete_answer_is_repeated), T(same_key_same_body_is_one_sandbox), T(field_order_does_not_matter),
-          T(ten_at_once_are_one_sandbox), T(same_key_other_body_is_refused), T(keys_of_tenants_are_independent),
-          T(key_of_a_deleted_sandbox_is_spent), T(failed_attempt_may_be_repeated),
-          T(retry_after_a_crash_gets_the_same_sandbox), T(abandoned_creation_without_a_key_is_removed),
+TEST_MAIN(T(delete_during_create_wins),
+          T(create_that_comes_through_after_a_foreign_delete_cleans_up),
+          T(delete_while_the_node_is_down_is_accepted_and_finished_later),
+          T(concurrent_deletes_all_succeed), T(lost_delete_answer_is_repeated),
+          T(same_key_same_body_is_one_sandbox), T(field_order_does_not_matter),
+          T(ten_at_once_are_one_sandbox), T(same_key_other_body_is_refused),
+          T(keys_of_tenants_are_independent), T(key_of_a_deleted_sandbox_is_spent),
+          T(failed_attempt_may_be_repeated), T(retry_after_a_crash_gets_the_same_sandbox),
+          T(abandoned_creation_without_a_key_is_removed),
           T(abandoned_creation_with_a_key_is_removed_when_no_retry_comes),
-          T(answer_that_was_committed_is_replayed_after_a_restart), T(failed_publication_leaves_nothing),
-          T(client_that_goes_away_leaves_nothing), T(failing_node_leaves_no_row),
-          T(node_that_is_down_is_named_and_leaves_no_row), T(unreadable_lists_of_the_node_touch_nothing),
-          T(unreadable_rows_touch_nothing), T(unreachable_node_touches_nothing), T(orphans_on_the_node_are_ended),
+          T(answer_that_was_committed_is_replayed_after_a_restart),
+          T(failed_publication_leaves_nothing), T(client_that_goes_away_leaves_nothing),
+          T(failing_node_leaves_no_row), T(node_that_is_down_is_named_and_leaves_no_row),
+          T(unreadable_lists_of_the_node_touch_nothing), T(unreadable_rows_touch_nothing),
+          T(unreachable_node_touches_nothing), T(orphans_on_the_node_are_ended),
           T(lost_stopped_and_failed_machines_are_observed), T(failed_one_that_is_found_again_runs),
           T(creation_under_way_is_left_alone), T(stop_and_start),
           T(stop_that_fails_is_finished_by_the_reconciler), T(start_that_fails_leaves_it_stopped),
           T(time_over_deletes), T(extension_beats_an_expiry_that_was_decided_before),
-          T(extension_after_the_kill_began_is_refused), T(timeout_can_be_shortened_lengthened_and_dropped),
+          T(extension_after_the_kill_began_is_refused),
+          T(timeout_can_be_shortened_lengthened_and_dropped),
           T(unreadable_expiry_list_ends_nothing), T(reconciler_thread_repairs_on_its_own))

@@ -23,9 +23,10 @@ static void victim_hash(struct world *w, const char *id, char ret[static KEY_HAS
     auth_hash(w->keys[BOB], KEY_TEXT_LEN, hash);
     ASSERT(db_key_by_hash(w->db, hash, &k, NULL) == 0);
     ASSERT(db_project_get(w->db, w->projects[BOB], &p, NULL) == 0);
-    all = xasprintf("%s %u %u %lld %s %s %lld %lld %s %lld", sb.id, (unsigned)sb.desired, (unsigned)sb.observed,
-                    (long long)sb.generation, sb.metadata, sb.env, (long long)sb.end_at_ms, (long long)k.revoked_at_ms,
-                    k.name, (long long)p.max_sandboxes);
+    all = xasprintf("%s %u %u %lld %s %s %lld %lld %s %lld", sb.id, (unsigned)sb.desired,
+                    (unsigned)sb.observed, (long long)sb.generation, sb.metadata, sb.env,
+                    (long long)sb.end_at_ms, (long long)k.revoked_at_ms, k.name,
+                    (long long)p.max_sandboxes);
     auth_hash(all, strlen(all), ret);
 }
 
@@ -52,8 +53,8 @@ static char *fill(const char *pattern, const char *id, const char *cid)
     return buf_take(&out);
 }
 
-static const char *const bodies[] = {NULL, "{}", "not json", "{\"timeout_s\":5}", "{\"max_sandboxes\":1}",
-                                     "{\"shell\":\"true\"}"};
+static const char *const bodies[] = {
+    NULL, "{}", "not json", "{\"timeout_s\":5}", "{\"max_sandboxes\":1}", "{\"shell\":\"true\"}"};
 
 struct ids {
     char own[ID_SIZE];
@@ -64,7 +65,9 @@ struct ids {
 
 static enum id_kind kind_of(const char *pattern)
 {
-    return strstr(pattern, "/keys/") ? ID_KEY : strstr(pattern, "/projects/") ? ID_PROJECT : ID_SANDBOX;
+    return strstr(pattern, "/keys/")       ? ID_KEY
+           : strstr(pattern, "/projects/") ? ID_PROJECT
+                                           : ID_SANDBOX;
 }
 
 static void key_id_of(struct world *w, enum tenant who, char ret[static ID_SIZE])
@@ -80,7 +83,9 @@ static void key_id_of(struct world *w, enum tenant who, char ret[static ID_SIZE]
 static void make_ids(struct world *w, enum id_kind kind, struct ids *ret)
 {
     id_new(kind, ret->random);
-    id_new(kind, ret->deleted); /* projects and keys are never deleted; for those it is a second random one */
+    id_new(
+        kind,
+        ret->deleted); /* projects and keys are never deleted; for those it is a second random one */
     if (kind == ID_KEY) {
         key_id_of(w, BOB, ret->foreign);
     } else if (kind == ID_PROJECT) {
@@ -104,10 +109,10 @@ static bool has_id(const struct http_route *route)
 
 static void same_answer(const char *what, const struct answer *a, const struct answer *b)
 {
-    if (a->status != b->status || a->len != b->len || (a->len && memcmp(a->text, b->text, a->len) != 0) ||
-        !str_eq(a->type, b->type)) {
-        TEST_FAIL("%s: %d %s\n#   differs from: %d %s", what, a->status, a->text ? a->text : "", b->status,
-                  b->text ? b->text : "");
+    if (a->status != b->status || a->len != b->len ||
+        (a->len && memcmp(a->text, b->text, a->len) != 0) || !str_eq(a->type, b->type)) {
+        TEST_FAIL("%s: %d %s\n#   differs from: %d %s", what, a->status, a->text ? a->text : "",
+                  b->status, b->text ? b->text : "");
     }
 }
 
@@ -120,7 +125,8 @@ static void check_route(struct world *w, const struct http_route *route, const c
     char victim[ID_SIZE];
     const char *forbidden[3] = {ids.foreign, ids.random, ids.deleted};
     struct answer answers[3] = {0};
-    cleanup_free char *what = xasprintf("%s %s with %s", route->method, route->pattern, body ? body : "no body");
+    cleanup_free char *what =
+        xasprintf("%s %s with %s", route->method, route->pattern, body ? body : "no body");
 
     id_new(ID_COMMAND, cid);
     world_make(w, BOB, victim);
@@ -132,8 +138,9 @@ static void check_route(struct world *w, const struct http_route *route, const c
     for (int i = 0; i < 3; i++) {
         cleanup_free char *target = fill(route->pattern, forbidden[i], cid);
 
-        answers[i] = world_ask(w, &(struct ask){.method = route->method, .target = target, .body = body,
-                                                .key = w->keys[ALICE]});
+        answers[i] = world_ask(
+            w, &(struct ask){
+                   .method = route->method, .target = target, .body = body, .key = w->keys[ALICE]});
         if (answers[i].status != 404) {
             TEST_FAIL("%s: another's thing gives %d, not 404: %s", what, answers[i].status,
                       answers[i].text ? answers[i].text : "");
@@ -187,7 +194,8 @@ static void without_a_valid_key_nothing_is_said(void)
     revoke = xasprintf("/v1/keys/%s", key_id);
     {
         cleanup_answer struct answer warm = world_ask(
-            &w, &(struct ask){.method = "GET", .target = "/v1/sandboxes", .key = w.keys[ALICE_MEMBER]});
+            &w,
+            &(struct ask){.method = "GET", .target = "/v1/sandboxes", .key = w.keys[ALICE_MEMBER]});
 
         CHECK_INT(warm.status, 200); /* it is in the cache now */
     }
@@ -201,12 +209,12 @@ static void without_a_valid_key_nothing_is_said(void)
             continue;
         }
         for (size_t k = 0; k < ARRAY_SIZE(keys); k++) {
-            cleanup_answer struct answer a =
-                world_ask(&w, &(struct ask){.method = route->method, .target = target, .key = keys[k]});
+            cleanup_answer struct answer a = world_ask(
+                &w, &(struct ask){.method = route->method, .target = target, .key = keys[k]});
 
             if (a.status != 401 || !str_eq(answer_code(&a), "unauthorized")) {
-                TEST_FAIL("%s %s with key '%s': %d", route->method, route->pattern, keys[k] ? keys[k] : "(none)",
-                          a.status);
+                TEST_FAIL("%s %s with key '%s': %d", route->method, route->pattern,
+                          keys[k] ? keys[k] : "(none)", a.status);
             }
         }
     }
@@ -250,7 +258,8 @@ static void project_keys_cannot_manage(void)
 
         if ((route->flags & ROUTE_ORGANISATION) && !(route->flags & ROUTE_LOCAL)) {
             cleanup_answer struct answer a = world_ask(
-                &w, &(struct ask){.method = route->method, .target = target, .key = w.keys[ALICE_MEMBER]});
+                &w, &(struct ask){
+                        .method = route->method, .target = target, .key = w.keys[ALICE_MEMBER]});
 
             CHECK_INT(a.status, 403);
             CHECK_STR(answer_code(&a), "organisation_key_needed");
@@ -265,9 +274,11 @@ static void projects_of_one_organisation_are_apart(void)
 {
     WORLD(w);
     char id[ID_SIZE];
-    cleanup_answer struct answer project = alice(&w, "POST", "/v1/projects", "{\"name\":\"second\"}");
+    cleanup_answer struct answer project =
+        alice(&w, "POST", "/v1/projects", "{\"name\":\"second\"}");
     cleanup_answer struct answer key =
-        alice(&w, "POST", "/v1/keys", "{\"name\":\"k\",\"project\":\"second\",\"scope\":\"organisation\"}");
+        alice(&w, "POST", "/v1/keys",
+              "{\"name\":\"k\",\"project\":\"second\",\"scope\":\"organisation\"}");
     cleanup_free char *target = NULL;
     cleanup_answer struct answer a = {0};
 
@@ -275,7 +286,9 @@ static void projects_of_one_organisation_are_apart(void)
     CHECK_INT(key.status, 201);
     world_make(&w, ALICE, id);
     target = xasprintf("/v1/sandboxes/%s", id);
-    a = world_ask(&w, &(struct ask){.method = "GET", .target = target, .key = json_get_string(key.json, "key", "")});
+    a = world_ask(&w, &(struct ask){.method = "GET",
+                                    .target = target,
+                                    .key = json_get_string(key.json, "key", "")});
     CHECK_INT(a.status, 404);
 }
 
@@ -307,4 +320,5 @@ static void revocation_elsewhere_takes_effect_within_the_cache_time(void)
 
 TEST_MAIN(T(what_is_not_yours_does_not_exist), T(without_a_valid_key_nothing_is_said),
           T(lists_show_only_what_is_yours), T(project_keys_cannot_manage),
-          T(projects_of_one_organisation_are_apart), T(revocation_elsewhere_takes_effect_within_the_cache_time))
+          T(projects_of_one_organisation_are_apart),
+          T(revocation_elsewhere_takes_effect_within_the_cache_time))
