@@ -160,6 +160,8 @@ json_t *help_json(void)
                                 v->command_codes, "options", options);
 
         ASSERT(row);
+        json_object_set_new(row, "about", v->about ? json_string(v->about) : json_null());
+        json_object_set_new(row, "examples", v->examples ? json_string(v->examples) : json_null());
         opt_each(&v->opts, help_option_json, options);
         json_array_append_new(list, row);
     }
