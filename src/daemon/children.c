@@ -15,9 +15,13 @@ struct child {
     void *arg; /* borrowed: whoever registered */
 };
 
+/* Orphans can be made faster than they are reaped: after so many, others get their turn. */
+#define REAP_PER_ROUND 256
+
 struct children {
-    int signal_fd;      /* owned */
-    struct loop_io *io; /* owned */
+    int signal_fd;           /* owned */
+    struct loop_io *io;      /* owned */
+    struct loop_timer *more; /* owned: set when a round was not enough */
     bool reap_all;
     struct child *list; /* owned */
 };
@@ -66,22 +70,36 @@ static pid_t reap_registered(struct children *c, int *status, struct rusage *usa
     return 0;
 }
 
+static void reap(void *arg)
+{
+    struct children *c = arg;
+    unsigned n = 0;
+
+    while (n < REAP_PER_ROUND) {
+        struct rusage usage = {0};
+        int status = 0;
+        pid_t pid =
+            c->reap_all ? wait4(-1, &status, WNOHANG, &usage) : reap_registered(c, &status, &usage);
+
+        if (pid <= 0) {
+            return;
+        }
+        child_ended(c, pid, status, &usage);
+        n++;
+    }
+    loop_timer_set(c->more, 0);
+}
+
 static void on_sigchld(void *arg, uint32_t events)
 {
     struct children *c = arg;
     struct signalfd_siginfo si;
-    struct rusage usage = {0};
-    int status = 0;
-    pid_t pid;
 
     (void)events;
     while (read(c->signal_fd, &si, sizeof(si)) == sizeof(si)) {
         /* One signal may stand for many children: what counts is what wait says. */
     }
-    while ((pid = c->reap_all ? wait4(-1, &status, WNOHANG, &usage)
-                              : reap_registered(c, &status, &usage)) > 0) {
-        child_ended(c, pid, status, &usage);
-    }
+    reap(c);
 }
 
 int children_new(struct loop *loop, bool reap_all, struct children **ret)
@@ -103,6 +121,7 @@ int children_new(struct loop *loop, bool reap_all, struct children **ret)
     c->signal_fd = fd;
     c->reap_all = reap_all;
     c->io = loop_add_io(loop, fd, EPOLLIN, on_sigchld, c);
+    c->more = loop_add_timer(loop, reap, c);
     *ret = c;
     return 0;
 }
@@ -119,6 +138,7 @@ void children_free(struct children *c)
         free(child);
     }
     loop_io_free(c->io);
+    loop_timer_free(c->more);
     fd_close(c->signal_fd);
     free(c);
 }
