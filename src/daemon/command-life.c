@@ -113,10 +113,12 @@ static void check_gone(struct command *c)
 static void on_tree_empty(void *arg)
 {
     struct command *c = arg;
+    struct commands *t = c->t;
 
     command_release_tree(c);
     check_gone(c);
     command_notify(c);
+    command_table_trim(t, t->config.limits.ended_max);
 }
 
 void command_check_drained(struct command *c)
@@ -261,6 +263,12 @@ int command_start(struct commands *t, struct command_spec *spec_take, struct com
     r = command_table_make_room(t, e);
     if (r == 0 && t->config.workload) {
         r = workload_user(t->config.workload, spec.user, &user, e);
+        if (r == -ENOENT) { /* the request's mistake, not a missing page */
+            r = -EINVAL;
+            if (e) {
+                e->code = r;
+            }
+        }
     }
     if (r < 0) {
         return r;

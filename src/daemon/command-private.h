@@ -83,7 +83,9 @@ struct command {
 };
 
 /* ---- command.c: objects, table, listeners ---- */
-/* Forgets old ones; -EUSERS when there are too many with living processes. */
+/* Forgets the oldest ended ones that nobody listens to, and old output where there is too much. */
+void command_table_trim(struct commands *t, size_t keep);
+/* -EUSERS when there are too many with living processes. */
 MUST_CHECK int command_table_make_room(struct commands *t, struct err *e);
 /* A new command in the table, STARTING. */
 struct command *command_table_add(struct commands *t);

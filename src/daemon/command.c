@@ -131,17 +131,15 @@ static void reclaim_output(struct commands *t)
     }
 }
 
-int command_table_make_room(struct commands *t, struct err *e)
+void command_table_trim(struct commands *t, size_t keep)
 {
-    size_t n_alive = 0;
     size_t n_ended = 0;
     struct command *next;
 
     for (const struct command *c = t->first; c; c = c->next) {
-        n_alive += is_alive(c);
         n_ended += !is_alive(c);
     }
-    for (struct command *c = t->first; c && n_ended >= t->config.limits.ended_max; c = next) {
+    for (struct command *c = t->first; c && n_ended > keep; c = next) {
         next = c->next;
         if (!is_alive(c) && !c->listeners) {
             command_free(c);
@@ -149,11 +147,20 @@ int command_table_make_room(struct commands *t, struct err *e)
         }
     }
     reclaim_output(t);
+}
+
+int command_table_make_room(struct commands *t, struct err *e)
+{
+    size_t n_alive = 0;
+
+    for (const struct command *c = t->first; c; c = c->next) {
+        n_alive += is_alive(c);
+    }
     if (n_alive >= t->config.limits.alive_max) {
-        return err_set(
-            e, -EUSERS, "too_many_commands",
-            "%zu commands have processes running, more are not allowed: wait, or delete some",
-            n_alive);
+        return err_set(e, -EUSERS, "too_many_commands",
+                       "%zu commands have processes running, more are not allowed: wait, or "
+                       "delete some",
+                       n_alive);
     }
     return 0;
 }
