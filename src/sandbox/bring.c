@@ -119,6 +119,7 @@ static int bring_machine(struct resident *res, const struct source *source, uint
         return r;
     }
     keep_machine(res, m, source->accel);
+    trace_mark(&res->trace, "VMM started and restored");
     return FAULT("machine.started") ? err_wrap(e, -EIO, "starting the VMM") : 0;
 }
 
@@ -149,7 +150,11 @@ static int let_run(struct resident *res, uint64_t deadline_ns, struct err *e)
     int r = FAULT("machine.resume") ? err_wrap(e, -EIO, "letting the machine run")
                                     : machine_resume(res->machine, deadline_ns, e);
 
-    return r < 0 ? r : bring_attach(res, res->machine, deadline_ns, e);
+    if (r == 0) {
+        r = bring_attach(res, res->machine, deadline_ns, e);
+    }
+    trace_mark(&res->trace, "guest answers");
+    return r;
 }
 
 static int set_up_guest(struct resident *res, const char *default_user, const char *fstype, uint64_t deadline_ns,
@@ -192,7 +197,12 @@ int bring_bind(struct resident *res, const char *default_user, const char *fstyp
                                   : machine_resize_disk(res->machine, (uint64_t)res->record.shape.disk_mib << 20,
                                                         deadline_ns, e);
 
-    return r < 0 ? r : set_up_guest(res, default_user, fstype, deadline_ns, e);
+    trace_mark(&res->trace, "disk resized");
+    if (r == 0) {
+        r = set_up_guest(res, default_user, fstype, deadline_ns, e);
+    }
+    trace_mark(&res->trace, "guest set up");
+    return r;
 }
 
 int bring_from_base(struct resident *res, const char *default_user, const char *fstype, uint64_t deadline_ns,
@@ -210,8 +220,12 @@ int bring_identity(struct resident *res, const struct bring_identity *identity, 
                                        .machine_id = identity->new_sandbox ? res->record.machine_id : NULL,
                                        .env = identity->new_sandbox ? res->record.env : NULL};
 
+    int r;
+
     name_host(res, hostname);
-    return guest_identity(res->channel, &who, deadline_ns, e);
+    r = guest_identity(res->channel, &who, deadline_ns, e);
+    trace_mark(&res->trace, "guest has its identity");
+    return r;
 }
 
 int bring_from_checkpoint(struct resident *res, const char *owner, uint32_t n,

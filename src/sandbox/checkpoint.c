@@ -149,15 +149,18 @@ static int save_in_pause(struct saving *s, uint64_t deadline_ns, struct err *e)
 {
     int r = FAULT("checkpoint.paused") ? err_wrap(e, -EIO, "saving in the pause") : copy_round(s, e);
 
+    trace_mark(s->job->trace, "the rest copied in the pause");
     if (r == 0) {
         r = machine_save_state(s->job->machine, s->device_fd, deadline_ns, e);
     }
+    trace_mark(s->job->trace, "devices saved in the pause");
     if (r == 0 && FAULT("checkpoint.device_saved")) {
         r = err_wrap(e, -EIO, "saving the devices");
     }
     if (r == 0 && s->job->in_pause) {
         r = s->job->in_pause(s->job->arg, e);
     }
+    trace_mark(s->job->trace, "disk copied in the pause");
     return r;
 }
 
@@ -168,6 +171,7 @@ static int pause_and_save(struct saving *s, uint64_t *ret_pause_ns, struct err *
     struct err resume_error = {0};
     int r = machine_pause(s->job->machine, deadline_ns, e);
 
+    trace_mark(s->job->trace, "paused");
     if (r < 0) {
         return r;
     }
@@ -200,21 +204,25 @@ int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *r
     uint64_t pause_ns = 0;
     int r = make_files(&s, e);
 
+    trace_mark(job->trace, "memory file cloned");
     if (r == 0) {
         r = start_copier(&s, e);
     }
     if (r == 0) {
         r = copy_while_running(&s, e);
     }
+    trace_mark(job->trace, "copied while running");
     if (r == 0 && FAULT("checkpoint.copied")) {
         r = err_wrap(e, -EIO, "copying the memory");
     }
     if (r == 0) {
         r = pause_and_save(&s, &pause_ns, e);
     }
+    trace_mark(job->trace, "goes on");
     if (r == 0) {
         r = seal_files(&s, e);
     }
+    trace_mark(job->trace, "memory stored");
     if (r < 0) {
         IGNORE_RESULT(checkpoint_remove(job->node, job->sandbox_id, job->n)); /* swept later if it stays */
         return r;

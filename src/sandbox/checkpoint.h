@@ -5,6 +5,7 @@
 #pragma once
 
 #include "sandbox/node.h"
+#include "sandbox/trace.h"
 
 struct checkpoint_stats {
     uint64_t private_bytes;
@@ -21,6 +22,7 @@ struct checkpoint_job {
     const char *sandbox_id;
     uint32_t n;
     uint64_t ram_bytes;
+    struct trace *trace;
     bool stay_paused; /* it is paused already, or shall be afterwards */
     int (*in_pause)(void *arg, struct err *e);
     void *arg;

@@ -195,7 +195,9 @@ int fork_sandbox(struct resident *parent, const struct fork_wish *wish, struct r
     memset(ret, 0, wish->n * sizeof(*ret));
     pthread_mutex_init(&f.lock, NULL);
     pthread_mutex_lock(&parent->op);
+    trace_begin(&parent->trace, "fork");
     r = choose_moment(parent, wish->snapshot, &from, &made, e);
+    trace_mark(&parent->trace, "moment chosen");
     if (r == 0 && FAULT("fork.moment")) {
         r = err_wrap(e, -EIO, "forking");
     }
@@ -203,6 +205,7 @@ int fork_sandbox(struct resident *parent, const struct fork_wish *wish, struct r
         f.from = from;
         r = fork_all(&f, e);
     }
+    trace_mark(&parent->trace, "children up");
     /* Children hold the memory file and the blocks by themselves: the moment is not needed any more. */
     if (made && from && snapshot_delete(parent, from, NULL) < 0) {
         log_warn(&(struct log_ctx){.sandbox = parent->record.id}, "the snapshot of a fork stays until the next start");
@@ -210,6 +213,7 @@ int fork_sandbox(struct resident *parent, const struct fork_wish *wish, struct r
     if (r == 0) {
         history_add(parent, "forked", "into %zu", wish->n);
     }
+    trace_end(&parent->trace, r);
     pthread_mutex_unlock(&parent->op);
     pthread_mutex_destroy(&f.lock);
     return r;

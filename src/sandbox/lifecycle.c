@@ -85,7 +85,9 @@ static int create_warm(struct resident *res, const struct template *t, uint64_t 
     if (r < 0) {
         return r;
     }
+    trace_mark(&res->trace, "warm machine claimed");
     r = disk_clone_into(t->disk_fd, res->disk_fd);
+    trace_mark(&res->trace, "disk cloned");
     return r < 0 ? err_wrap(e, r, "cloning template '%s'", t->name)
                  : bring_bind(res, t->default_user, t->fstype, deadline_ns, e);
 }
@@ -94,6 +96,7 @@ static int create_cold(struct resident *res, const struct template *t, uint64_t 
 {
     int r = make_disk(res, t, e);
 
+    trace_mark(&res->trace, "disk cloned");
     return r < 0 ? r : bring_from_base(res, t->default_user, t->fstype, deadline_ns, e);
 }
 
@@ -126,6 +129,7 @@ static int create_steps(struct resident *res, const struct template *t, const st
     if (r < 0) {
         return err_wrap(e, r, "writing the record");
     }
+    trace_mark(&res->trace, "record written");
     if (FAULT("create.begun")) {
         return err_wrap(e, -EIO, "writing the record");
     }
@@ -207,7 +211,9 @@ int lifecycle_create(struct node *node, const struct record *rec, const struct l
         *ret_existed = true;
     } else if (r == 0) {
         pthread_mutex_lock(&res->op);
+        trace_begin(&res->trace, "create");
         r = create_new(res, caller, e);
+        trace_end(&res->trace, r);
         pthread_mutex_unlock(&res->op);
         *ret_existed = false;
     }
@@ -325,7 +331,9 @@ int lifecycle_stop(struct resident *res, struct err *e)
         r = 0;
         break;
     case SANDBOX_STATE_RUNNING:
+        trace_begin(&res->trace, "stop");
         r = stop_steps(res, e);
+        trace_end(&res->trace, r);
         break;
     default:
         r = refuse(res, "stopped", e);
@@ -373,7 +381,9 @@ int lifecycle_start(struct resident *res, struct err *e)
         break;
     case SANDBOX_STATE_STOPPED:
     case SANDBOX_STATE_FAILED:
+        trace_begin(&res->trace, "start");
         r = start_steps(res, e);
+        trace_end(&res->trace, r);
         break;
     default:
         r = refuse(res, "started", e);

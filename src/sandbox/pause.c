@@ -62,7 +62,9 @@ int pause_sandbox(struct resident *res, const struct pause_wish *wish, struct er
         r = 0;
         break;
     case SANDBOX_STATE_RUNNING:
+        trace_begin(&res->trace, "pause");
         r = pause_steps(res, wish, e);
+        trace_end(&res->trace, r);
         break;
     default:
         r = err_set(e, -ESTALE, "conflict", "a sandbox that is %s cannot be paused",
@@ -126,7 +128,9 @@ int resume_sandbox(struct resident *res, struct err *e)
         r = 0;
         break;
     case SANDBOX_STATE_PAUSED:
+        trace_begin(&res->trace, "resume");
         r = resume_steps(res, e);
+        trace_end(&res->trace, r);
         break;
     default:
         r = err_set(e, -ESTALE, "conflict", "a sandbox that is %s cannot be resumed",

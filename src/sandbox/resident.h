@@ -18,6 +18,7 @@
 #include "sandbox/node.h"
 #include "sandbox/record.h"
 #include "sandbox/snapshot.h"
+#include "sandbox/trace.h"
 
 struct resident {
     struct node *node;     /* borrowed: lives longer */
@@ -25,6 +26,7 @@ struct resident {
     unsigned refs;         /* guarded by node.lock; the list holds one */
     pthread_mutex_t op;
     struct snapshot *snapshots; /* owned: newest first; guarded by op, as what follows */
+    struct trace trace;
     bool wants_recovery;        /* its machine ended by itself: see recovery.h */
     unsigned recovery_tries;
     uint64_t recovery_since_ms;

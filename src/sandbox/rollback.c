@@ -120,11 +120,14 @@ static int go_back(struct resident *res, struct snapshot *target, bool *ret_cold
     if (r < 0) {
         return r;
     }
+    trace_mark(&res->trace, "disk cloned");
     next = begin_next(res, disk_n);
     r = FAULT("rollback.disk_cloned") ? err_wrap(e, -EIO, "rolling back") : bring_next(next, target, ret_cold, e);
+    trace_mark(&res->trace, "machine of the past is up");
     if (r == 0) {
         r = switch_over(res, next, target->n, e);
     }
+    trace_mark(&res->trace, "switched over");
     if (r < 0) {
         drop_next(next);
         remove_disk(res, disk_n);
@@ -169,6 +172,7 @@ static int rollback_steps(struct resident *res, const char *snapshot_id, struct 
         return err_field(e, -ENOENT, "snapshot_not_found", "snapshot", "the sandbox has no such snapshot");
     }
     r = hold_present(res, &before, e);
+    trace_mark(&res->trace, "present kept");
     if (r == 0) {
         r = go_back(res, target, &result.cold, e);
     }
@@ -192,7 +196,9 @@ int rollback_to(struct resident *res, const char *snapshot_id, struct rollback_r
     state = res->gone ? SANDBOX_STATE_DELETED : resident_state(res);
     if (state == SANDBOX_STATE_RUNNING || state == SANDBOX_STATE_PAUSED || state == SANDBOX_STATE_STOPPED ||
         state == SANDBOX_STATE_FAILED) {
+        trace_begin(&res->trace, "rollback");
         r = rollback_steps(res, snapshot_id, ret, e);
+        trace_end(&res->trace, r);
     } else {
         r = err_set(e, -ESTALE, "conflict", "a sandbox that is %s cannot be rolled back", sandbox_state_name(state));
     }

@@ -89,8 +89,11 @@ int route_snapshot_take(struct http_request *req, struct err *e)
         return r;
     }
     pthread_mutex_lock(&res->op);
+    trace_begin(&res->trace, wish.kind == SNAPSHOT_FULL ? "full snapshot" : "disk snapshot");
     r = res->gone ? err_set(e, -ENOENT, "sandbox_not_found", "the sandbox has been deleted")
                   : snapshot_take(res, &wish, &snap, e);
+    trace_mark(&res->trace, "manifest stored");
+    trace_end(&res->trace, r);
     out = r == 0 ? snapshot_to_json(snap) : NULL;
     pthread_mutex_unlock(&res->op);
     return r < 0 ? r : http_reply_json_take(req, 201, out, e);
@@ -312,4 +315,19 @@ int route_policy(struct http_request *req, struct err *e)
                   : resident_set_policy(res, &policy, e);
     pthread_mutex_unlock(&res->op);
     return r < 0 ? r : http_reply_json_take(req, 200, policy_to_json(&policy), e);
+}
+
+int route_trace(struct http_request *req, struct err *e)
+{
+    CLEANUP(resident_unrefp) struct resident *res = NULL;
+    json_t *all;
+    int r = route_find(req, &res, e);
+
+    if (r < 0) {
+        return r;
+    }
+    pthread_mutex_lock(&res->op);
+    all = trace_to_json(&res->trace);
+    pthread_mutex_unlock(&res->op);
+    return http_reply_json_take(req, 200, json_pack("{s:o}", "operations", all), e);
 }

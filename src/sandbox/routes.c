@@ -240,6 +240,7 @@ static const struct http_route routes[] = {
     {"DELETE", "/v1/sandboxes/{id}/snapshots/{snapshot}", route_snapshot_delete, 0},
     {"POST", "/v1/sandboxes/{id}/rollback", route_rollback, 0},
     {"POST", "/v1/sandboxes/{id}/fork", route_fork, 0},
+    {"GET", "/v1/sandboxes/{id}/trace", route_trace, 0},
     {"PATCH", "/v1/sandboxes/{id}/policy", route_policy, 0},
     {"GET", "/v1/sandboxes/{id}/history", route_history, 0},
     {"GET", "/v1/sandboxes/{id}/logs", logs, 0},

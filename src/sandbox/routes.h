@@ -22,3 +22,4 @@ http_handler_fn route_rollback;
 http_handler_fn route_fork;
 http_handler_fn route_history;
 http_handler_fn route_policy;
+http_handler_fn route_trace;

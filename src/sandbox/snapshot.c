@@ -219,12 +219,16 @@ static int flush_guest(struct resident *res, struct err *e)
 static int take_disk(struct taking *t, struct err *e)
 {
     struct err flush = {0};
+    int r;
 
     if (resident_state(t->res) == SANDBOX_STATE_RUNNING && flush_guest(t->res, &flush) < 0) {
         /* A guest that does not answer has a disk all the same: as after a power failure. */
         log_warn(&(struct log_ctx){.sandbox = t->res->record.id}, "the guest did not flush, going on: %s", flush.msg);
     }
-    return copy_disk(t, e);
+    trace_mark(&t->res->trace, "guest flushed");
+    r = copy_disk(t, e);
+    trace_mark(&t->res->trace, "disk copied");
+    return r;
 }
 
 static int take_full(struct taking *t, struct err *e)
@@ -238,6 +242,7 @@ static int take_full(struct taking *t, struct err *e)
         .n = t->snap->n,
         .ram_bytes = (uint64_t)rec->shape.memory_mib << 20,
         .stay_paused = t->stay_paused || rec->state == SANDBOX_STATE_PAUSED || rec->state == SANDBOX_STATE_PAUSING,
+        .trace = &t->res->trace,
         .in_pause = copy_disk,
         .arg = t,
     };
