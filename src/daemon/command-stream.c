@@ -226,7 +226,7 @@ int command_resize(struct command *c, struct pty_size size, struct err *e)
     int r;
 
     if (!c->pty) {
-        return err_set(e, -ENOTTY, "no_terminal",
+        return err_set(e, -ESTALE, "no_terminal",
                        "this command has no terminal: start it with \"pty\"");
     }
     r = c->streams[0].fd >= 0 ? pty_resize(c->streams[0].fd, size) : -EIO;

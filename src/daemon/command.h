@@ -169,9 +169,9 @@ bool command_stdin_open(const struct command *c);
 /* End of file; on a terminal, its end-of-file character. */
 void command_close_stdin(struct command *c);
 
-/* -ESRCH "not_running": nothing is there to be signalled. tree: every process of it, else its own process. */
+/* -ESTALE "not_running": nothing is there to be signalled. tree: every process of it, else its own process. */
 MUST_CHECK int command_signal(struct command *c, int signo, bool tree, struct err *e);
-/* -ENOTTY "no_terminal". */
+/* -ESTALE "no_terminal", "not_running". */
 MUST_CHECK int command_resize(struct command *c, struct pty_size size, struct err *e);
 /* The client has gone: kills the tree, at once or, if it has a terminal, grace_ms after SIGHUP. */
 void command_hang_up(struct command *c);

@@ -239,7 +239,7 @@ static void command_without_terminal_cannot_be_resized(void)
 
     fixture_init(&f, NULL, NULL);
     CHECK_INT(client_start(&f, &k, "{\"argv\":[\"cat\"],\"stdin\":true}", &e), 0);
-    CHECK_INT(command_resize(k.c, (struct pty_size){1, 1}, &e), -ENOTTY);
+    CHECK_INT(command_resize(k.c, (struct pty_size){1, 1}, &e), -ESTALE);
     CHECK_STR(e.reason, "no_terminal");
     command_delete(k.c);
     WAIT_UNTIL(&f, command_gone(k.c));
