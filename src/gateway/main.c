@@ -232,7 +232,8 @@ static int open_service(const struct options *opts, struct service *s, struct er
         return err_wrap(e, r, "choose another address with --listen");
     }
     if (r == 0) {
-        log_info(NULL, "listening on %s, node %s", opts->listen, node_url);
+        log_info(NULL, "listening on %s (port %u), node %s", opts->listen,
+                 http_server_port(s->http), node_url);
     }
     return r;
 }
