@@ -51,6 +51,7 @@ struct node {
     struct resident *residents; /* owned: list */
     struct base *bases;         /* owned: list */
     size_t n_residents;
+    uint64_t last_number;
     uint64_t slots[(PRIV_MACHINE_SLOT_MAX + 1) / 64];
     bool stopping;
     struct node_counters {

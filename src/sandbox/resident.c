@@ -79,6 +79,7 @@ int resident_add(struct node *node, const struct record *rec, struct resident **
         r = -EUSERS;
     } else {
         res = resident_new(node, rec);
+        res->number = ++node->last_number;
         res->next = node->residents;
         node->residents = res;
         node->n_residents++;
@@ -115,6 +116,8 @@ void resident_drop(struct resident *res)
     for (struct resident **at = &node->residents; *at && !found; at = &(*at)->next) {
         if (*at == res) {
             *at = res->next;
+            res->next = NULL;
+            res->dropped = true;
             node->n_residents--;
             found = true;
             break;
@@ -131,7 +134,10 @@ struct resident *resident_next_take(struct node *node, struct resident *res)
     struct resident *next;
 
     pthread_mutex_lock(&node->lock);
-    next = res ? res->next : node->residents;
+    next = res && !res->dropped ? res->next : node->residents;
+    while (next && res && next->number >= res->number) {
+        next = next->next; /* it was dropped meanwhile: on with what comes after its place */
+    }
     if (next) {
         next->refs++;
     }

@@ -22,7 +22,9 @@
 
 struct resident {
     struct node *node;     /* borrowed: lives longer */
-    struct resident *next; /* guarded by node.lock */
+    struct resident *next; /* guarded by node.lock; meaningless once dropped */
+    uint64_t number;       /* the list is in falling order of it; constant */
+    bool dropped;          /* guarded by node.lock */
     unsigned refs;         /* guarded by node.lock; the list holds one */
     pthread_mutex_t op;
     struct snapshot *snapshots; /* owned: newest first; guarded by op, as what follows */
