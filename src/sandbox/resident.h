@@ -20,6 +20,8 @@
 #include "sandbox/snapshot.h"
 #include "sandbox/trace.h"
 
+#define RESIDENT_MUTE_MS (5u * 60 * 1000)
+
 struct resident {
     struct node *node;     /* borrowed: lives longer */
     struct resident *next; /* guarded by node.lock; meaningless once dropped */
@@ -36,6 +38,7 @@ struct resident {
     uint64_t idle_looked_ms;
     uint64_t idle_cpu_ms;
     uint64_t busy_ms;
+    uint64_t mute_until_ms; /* the guest did not answer: nothing is asked of it unbidden until then */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t idle;  /* guest_users has become 0 */

@@ -11,16 +11,23 @@
 #include <time.h>
 
 #define LOOK_EVERY_S 1
+#define WORKERS 4
 #define IDLE_LOOK_MS 5000
-#define METRICS_DEADLINE_MS 3000
+#define METRICS_DEADLINE_MS 2000
 /* Of one processor: a kernel and a daemon that wait use far less. */
 #define BUSY_PERCENT 10
 /* Below this share of the pool snapshots are given up. */
 #define POOL_SHORT_PERCENT 10
 
+struct worker {
+    struct scheduler *scheduler; /* borrowed: it is part of it */
+    unsigned index;
+    pthread_t thread;
+};
+
 struct scheduler {
     struct node *node; /* borrowed: lives longer */
-    pthread_t thread;
+    struct worker workers[WORKERS];
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t news;
     bool stop;
@@ -135,8 +142,12 @@ static bool guest_is_idle(struct resident *res, uint64_t idle_ms, uint64_t now_m
 {
     cleanup_json json_t *metrics = NULL;
 
-    /* What cannot be seen is not idle. */
-    if (read_metrics(res, &metrics) < 0 || guest_is_busy(res, metrics, now_ms)) {
+    int r = read_metrics(res, &metrics);
+
+    if (r < 0) {
+        res->mute_until_ms = now_ms + RESIDENT_MUTE_MS;
+    }
+    if (r < 0 || guest_is_busy(res, metrics, now_ms)) { /* what cannot be seen is not idle */
         res->busy_ms = now_ms;
     }
     res->idle_looked_ms = now_ms;
@@ -151,7 +162,7 @@ static void pause_if_idle(struct resident *res, uint64_t now_ms)
     uint64_t idle_ms = (uint64_t)res->record.policy.idle_pause_s * 1000;
     struct err e = {0};
 
-    if (idle_ms == 0 || resident_state(res) != SANDBOX_STATE_RUNNING ||
+    if (idle_ms == 0 || now_ms < res->mute_until_ms || resident_state(res) != SANDBOX_STATE_RUNNING ||
         now_ms - res->idle_looked_ms < MIN((uint64_t)IDLE_LOOK_MS, idle_ms)) {
         return;
     }
@@ -231,26 +242,31 @@ static void look_at(struct resident *res)
     pthread_mutex_unlock(&res->op);
 }
 
-static void look(struct node *node)
+static void look(const struct worker *w)
 {
+    struct node *node = w->scheduler->node;
+
     for (struct resident *res = resident_next_take(node, NULL); res; res = resident_next_take(node, res)) {
-        look_at(res);
+        if (res->number % WORKERS == w->index) {
+            look_at(res);
+        }
     }
-    if (pool_is_short(node)) {
+    if (w->index == 0 && pool_is_short(node)) {
         make_room(node);
     }
 }
 
 static void *scheduler_main(void *arg)
 {
-    struct scheduler *s = arg;
+    struct worker *w = arg;
+    struct scheduler *s = w->scheduler;
 
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
         struct timespec until;
 
         pthread_mutex_unlock(&s->lock);
-        look(s->node);
+        look(w);
         pthread_mutex_lock(&s->lock);
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec += LOOK_EVERY_S;
@@ -269,7 +285,10 @@ struct scheduler *scheduler_start(struct node *node)
     s->node = node;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->news, NULL);
-    ASSERT(pthread_create(&s->thread, NULL, scheduler_main, s) == 0);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        s->workers[i] = (struct worker){.scheduler = s, .index = i};
+        ASSERT(pthread_create(&s->workers[i].thread, NULL, scheduler_main, &s->workers[i]) == 0);
+    }
     return s;
 }
 
@@ -277,9 +296,11 @@ void scheduler_stop(struct scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
     s->stop = true;
-    pthread_cond_signal(&s->news);
+    pthread_cond_broadcast(&s->news);
     pthread_mutex_unlock(&s->lock);
-    pthread_join(s->thread, NULL);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        pthread_join(s->workers[i].thread, NULL);
+    }
     pthread_cond_destroy(&s->news);
     pthread_mutex_destroy(&s->lock);
     free(s);

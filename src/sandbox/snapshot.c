@@ -18,7 +18,8 @@
 
 #define MANIFEST_VERSION 1
 #define MANIFEST_MAX 8192
-#define SYNC_DEADLINE_MS 30000
+/* A disk under heavy writing takes a while; a guest that does not answer holds up nobody for longer. */
+#define SYNC_DEADLINE_MS 5000
 
 static const char *const kind_names[] = {"disk", "full"};
 
@@ -221,7 +222,9 @@ static int take_disk(struct taking *t, struct err *e)
     struct err flush = {0};
     int r;
 
-    if (resident_state(t->res) == SANDBOX_STATE_RUNNING && flush_guest(t->res, &flush) < 0) {
+    if (resident_state(t->res) == SANDBOX_STATE_RUNNING && clock_wall_ms() >= t->res->mute_until_ms &&
+        flush_guest(t->res, &flush) < 0) {
+        t->res->mute_until_ms = clock_wall_ms() + RESIDENT_MUTE_MS;
         /* A guest that does not answer has a disk all the same: as after a power failure. */
         log_warn(&(struct log_ctx){.sandbox = t->res->record.id}, "the guest did not flush, going on: %s", flush.msg);
     }
