@@ -319,5 +319,7 @@ int main(int argc, char **argv)
 
     ASSERT(argc > 1);
     program = argv[1];
+    /* In sanitizer builds: the search for leaks traces its own process, which a confined gateway may not. */
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
     return test_run_all(cases, ARRAY_SIZE(cases), argc - 1, argv + 1);
 }
