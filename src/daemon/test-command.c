@@ -119,8 +119,8 @@ static void background_child_does_not_hold_up_the_end(void)
 static void timeout_reaches_the_whole_tree(void)
 {
     static const char *const requests[] = {
-        "{\"shell\":\"(sleep 600.0201 &); setsid sleep 600.0201 & sleep 600.0201 & "
-        "wait\",\"timeout_ms\":300}",
+        ("{\"shell\":\"(sleep 600.0201 &); setsid sleep 600.0201 & sleep 600.0201 & "
+         "wait\",\"timeout_ms\":300}"),
         "{\"shell\":\"trap '' TERM; while :; do sleep 600.0201; done\",\"timeout_ms\":300}",
         "{\"shell\":\"sleep 600.0201 & kill -STOP $!; kill -STOP $$\",\"timeout_ms\":300}",
     };
