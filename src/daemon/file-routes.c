@@ -8,7 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define READ_PIECE ((size_t)128 * 1024)
+#define READ_PIECE ((size_t)256 * 1024)
+/*
+ * Uploads are handed on in pieces of half of what the body's buffer holds: each piece costs two changes
+ * between processes, which are dear under emulation, and the other half keeps the sender busy
+ * meanwhile. Without a content-length nobody knows which piece is the last: then as it comes.
+ */
+#define UPLOAD_PIECE ((size_t)REQUEST_BODY_BUFFER / 2)
 
 struct exchange {
     struct request *req;  /* borrowed: until on_close */
@@ -17,6 +23,7 @@ struct exchange {
     struct buf pending; /* of a JSON body: what the channel had no room for */
     bool started;       /* upload: the worker takes bytes */
     bool committed;
+    int64_t n_left;       /* upload: bytes still to be handed on; -1: nobody knows */
 };
 
 static const char *query_of(const void *arg, const char *name)
@@ -146,9 +153,13 @@ static void pump_upload(struct exchange *x)
         return;
     }
     while ((data = request_body_peek(x->req, &len)) && len > 0) {
+        if (x->n_left >= 0 && len < MIN(UPLOAD_PIECE, (size_t)x->n_left)) {
+            return; /* on_readable follows */
+        }
         size_t n = file_job_write(x->job, data, len);
 
         request_body_consume(x->req, n);
+        x->n_left -= x->n_left >= 0 ? (int64_t)n : 0;
         if (n < len) {
             return; /* on_room follows */
         }
@@ -215,6 +226,7 @@ static void start(struct request *req, struct file_request *what)
     x->req = req;
     x->op = what->op;
     x->pending = BUF_INIT(FILE_BODY_CHUNK);
+    x->n_left = request_body_length(req);
     request_set_state(req, x, x->op == FILE_OP_WRITE ? &upload : &plain);
     r = file_job_start_take(module_state(request_daemon(req), &file_module), what, &events, x,
                             &x->job, &e);

@@ -26,14 +26,12 @@ struct child {
     pid_t parent;
 };
 
-static void default_signals(void)
+/* The daemon blocks what it reads from a signalfd, and ignores SIGPIPE, which suits the worker too. */
+static void unblock_signals(void)
 {
     sigset_t none;
 
     sigemptyset(&none);
-    for (int s = 1; s < SIGRTMIN; s++) {
-        signal(s, s == SIGPIPE ? SIG_IGN : SIG_DFL); /* KILL and STOP refuse, as they should */
-    }
     sigprocmask(SIG_SETMASK, &none, /* old */ NULL);
 }
 
@@ -86,7 +84,7 @@ static NORETURN void child_main(const struct child *c)
     int r;
 
     w.fds_dir = fds_dir < 0 ? FD_NONE : fds_dir;
-    default_signals();
+    unblock_signals();
     give_up_protection(fds_dir);
     r = workload_enter(c->workload);
     if (r == 0) {
