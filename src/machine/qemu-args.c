@@ -10,7 +10,8 @@
  * is told instead. Mitigations protect against other guests on the same core, which the host does.
  */
 #define CMDLINE_COMMON "console=ttyS0 quiet panic=-1 reboot=t random.trust_cpu=on cgroup_no_v1=all"
-#define CMDLINE_TCG " no_timer_check tsc_early_khz=1000000 lpj=4000000 mitigations=off"
+/* On a busy host the watchdog finds the TSC unstable and leaves only jiffies: clocks with steps of 4 ms. */
+#define CMDLINE_TCG " no_timer_check tsc=reliable tsc_early_khz=1000000 lpj=4000000 mitigations=off"
 /* Translated code is private memory of each VMM: enough for a working set, not QEMU's default of 1 GiB. */
 #define TCG_OPTIONS "tcg,tb-size=64"
 
