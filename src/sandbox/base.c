@@ -246,8 +246,8 @@ static int build_base(struct node *node, const struct base *base, struct err *e)
 static void name_base(const struct node *node, struct base *base)
 {
     /* 12 digits of the guest's hash are plenty to tell a handful of versions apart. */
-    snprintf(base->key, sizeof(base->key), "%s-%u-%u-%.24s-%.12s", node_accel_name(base->accel), base->vcpus,
-             base->memory_mib, node->vmm_version, node->guest_id);
+    snprintf(base->key, sizeof(base->key), "%s-%u-%u-%.24s-%d-%.12s", node_accel_name(base->accel),
+             base->vcpus, base->memory_mib, node->vmm_version, QEMU_ARGS_VERSION, node->guest_id);
     for (char *c = base->key; *c; c++) {
         *c = *c == '/' ? '_' : *c;
     }
