@@ -74,6 +74,34 @@ char *host_url(const struct host *host)
     return xasprintf(strchr(url.host, ':') ? "http://[%s]:%u" : "http://%s:%u", url.host, url.port);
 }
 
+/* FNV-1a: only has to differ for the few state directories of one machine. */
+static uint32_t host_hash(const char *text)
+{
+    uint32_t h = 2166136261u;
+
+    for (; *text; text++) {
+        h = (h ^ (unsigned char)*text) * 16777619u;
+    }
+    return h;
+}
+
+char *host_cgroup(const struct host *host)
+{
+    return str_eq(host->state_dir, HOST_STATE_DIR) ? xstrdup("space") : xasprintf("space-%08x", host_hash(host->state_dir));
+}
+
+void host_cgroup_remove(const struct host *host)
+{
+    static const char *const hierarchies[] = {"", "/pids", "/cpu", "/cpuacct", "/memory"};
+    cleanup_free char *name = host_cgroup(host);
+
+    for (size_t i = 0; i < ARRAY_SIZE(hierarchies); i++) {
+        cleanup_free char *path = xasprintf("/sys/fs/cgroup%s/%s", hierarchies[i], name);
+
+        IGNORE_RESULT(rmdir(path)); /* not there in this version of cgroups, or machines live on in it */
+    }
+}
+
 int host_lock(const struct host *host, struct err *e)
 {
     cleanup_free char *path = xasprintf("%s/" HOST_LOCK, host->run_dir);

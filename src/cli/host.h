@@ -42,6 +42,14 @@ const char *host_service_program(enum host_service service); /* "space-node-mana
 
 /* The address that a client on this machine uses. Owned by the caller. */
 char *host_url(const struct host *host);
+/*
+ * The cgroup below which this SPACE has its machines; owned by the caller. One for each state directory: a node's
+ * sandbox manager ends machines that no record of its own names.
+ */
+char *host_cgroup(const struct host *host);
+/* Removes it if it is empty; the node manager must have ended. */
+void host_cgroup_remove(const struct host *host);
+
 /* Takes the lock of the supervisor. -EALREADY: one is up. The descriptor holds it. */
 MUST_CHECK int host_lock(const struct host *host, struct err *e);
 MUST_CHECK int host_lock_write_pid(int lock_fd, pid_t pid);

@@ -270,12 +270,13 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
 {
     const struct host *h = sup->host;
     cleanup_free char *program = xasprintf("%s/%s", h->libexec_dir, host_service_program(which));
+    cleanup_free char *cgroup = host_cgroup(h);
     cleanup_free char *gateway_dir = xasprintf("%s/gateway", h->state_dir); /* all that it may see */
     /* The console is served where it is installed. */
     bool console = access(SPACE_SHARE_DIR "/console", R_OK) == 0;
     const char *const argvs[HOST_SERVICE_COUNT_][10] = {
         [HOST_NODE_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir, "--user",
-                               h->sandbox_user},
+                               h->sandbox_user, "--cgroup", cgroup},
         [HOST_SANDBOX_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir, "--gateway-user",
                                   h->gateway_user},
         [HOST_GATEWAY] = {program, "--state-dir", gateway_dir, "--run-dir", h->run_dir, "--listen", h->listen,
@@ -480,6 +481,7 @@ void supervisor_stop(struct supervisor *sup)
     for (size_t i = HOST_SERVICE_COUNT_; i-- > 0;) {
         service_stop(sup, (enum host_service)i);
     }
+    host_cgroup_remove(sup->host);
 }
 
 /* ---- programs that run to their end ---- */
