@@ -42,6 +42,26 @@ static const struct {
     {"unavailable", 503}, {"bad_answer", 502}, {"answer_cut", 502}, {"answer_too_large", 502},
 };
 
+/* A text that was cut inside a UTF-8 character loses the rest of that character, so that JSON can carry it. */
+static void drop_partial_character(char *s)
+{
+    size_t len = strlen(s);
+    size_t back = 0;
+    unsigned char lead;
+
+    while (back < 4 && back < len && ((unsigned char)s[len - 1 - back] & 0xc0) == 0x80) {
+        back++;
+    }
+    if (back == len || back == 4) {
+        return;
+    }
+    lead = (unsigned char)s[len - 1 - back];
+    if ((lead >= 0xf0 && back < 3) || (lead >= 0xe0 && lead < 0xf0 && back < 2) ||
+        (lead >= 0xc0 && lead < 0xe0 && back < 1)) {
+        s[len - 1 - back] = '\0';
+    }
+}
+
 static PRINTF(4, 0) void err_put(struct err *e, int code, const char *reason, const char *fmt, va_list ap)
 {
     ASSERT(code < 0);
@@ -52,6 +72,7 @@ static PRINTF(4, 0) void err_put(struct err *e, int code, const char *reason, co
     e->code = code;
     snprintf(e->reason, sizeof(e->reason), "%s", reason ? reason : "");
     vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
+    drop_partial_character(e->msg);
 }
 
 int err_set(struct err *e, int code, const char *reason, const char *fmt, ...)
@@ -73,6 +94,7 @@ int err_field(struct err *e, int code, const char *reason, const char *field, co
     va_end(ap);
     if (e) {
         snprintf(e->field, sizeof(e->field), "%s", field ? field : "");
+        drop_partial_character(e->field);
     }
     return code;
 }
@@ -101,6 +123,7 @@ int err_wrap(struct err *e, int code, const char *fmt, ...)
     va_end(ap);
     used = strlen(e->msg);
     snprintf(e->msg + used, sizeof(e->msg) - used, ": %s", inner);
+    drop_partial_character(e->msg);
     return code;
 }
 

@@ -63,6 +63,23 @@ static void err_wraps_outermost_first(void)
     CHECK_STR(err_reason(&e), "invalid_request");
 }
 
+/* 401 bytes of two-byte characters do not fit: the last one must go whole, or JSON could not carry the text. */
+static void err_is_cut_between_characters(void)
+{
+    char text[420] = "";
+    struct err e = {0};
+    json_t *json;
+
+    for (int i = 0; i < 205; i++) {
+        memcpy(text + 2 * i, "\xc3\xa4", 2);
+    }
+    err_field(&e, -EINVAL, NULL, text, "x%s", text);
+    json = json_error_object(&e);
+    CHECK(strlen(json_string_value(json_object_get(json_object_get(json, "error"), "message"))) > 380);
+    CHECK(json_object_get(json_object_get(json, "error"), "field"));
+    json_decref(json);
+}
+
 static void ids_are_well_formed_and_differ(void)
 {
     char a[ID_SIZE];
@@ -211,7 +228,8 @@ static void base64_is_strict(void)
     CHECK_INT(base64_decode("b===", 4, &b), -EINVAL);
 }
 
-TEST_MAIN(T(buf_keeps_its_ceiling), T(buf_survives_many_small_moves), T(err_wraps_outermost_first),
+TEST_MAIN(T(buf_keeps_its_ceiling), T(buf_survives_many_small_moves), T(err_wraps_outermost_first), T(err_is_cut_between_characters),
+         
           T(ids_are_well_formed_and_differ), T(numbers_are_strict), T(files_are_replaced_whole),
           T(long_socket_paths_are_refused), T(children_are_waited_for_and_have_no_descriptors),
           T(loop_timers_fire_once_and_may_free_themselves), T(json_names_the_field), T(base64_is_strict))
