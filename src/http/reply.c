@@ -221,7 +221,7 @@ static void finish_failed(struct http_request *req, int r, const struct err *giv
         err_wrap(&why, r, "%s %s", req->method, req->path);
     }
     log_failure(req, &why);
-    if (http_reply_begun(req)) {
+    if (http_reply_begun(req) || req->reply_broken) {
         req->reply_broken = true;
     } else if (http_reply_error(req, &why, NULL) < 0) {
         req->reply_broken = true;
