@@ -30,7 +30,7 @@ enum channel_state {
 struct channel {
     pthread_mutex_t lock;
     pthread_cond_t state_changed;
-    unsigned refs; /* the owner's and one per stream */
+    unsigned refs; /* the owner's, one per stream, and channel_ref()'s */
     enum channel_state state;
     char *path;    /* owned; NULL when a descriptor was given */
     char *sandbox; /* owned; NULL: unnamed */

@@ -393,6 +393,20 @@ void channel_unref_unlock(struct channel *ch)
     }
 }
 
+struct channel *channel_ref(struct channel *ch)
+{
+    pthread_mutex_lock(&ch->lock);
+    ch->refs++;
+    pthread_mutex_unlock(&ch->lock);
+    return ch;
+}
+
+void channel_unref(struct channel *ch)
+{
+    pthread_mutex_lock(&ch->lock);
+    channel_unref_unlock(ch);
+}
+
 void channel_close(struct channel *ch)
 {
     struct err why = {0};

@@ -86,11 +86,17 @@ MUST_CHECK int channel_new(const struct channel_options *options, struct channel
 /* Ends the channel: every stream and every waiting call fails with -ECONNRESET "guest_gone". May be repeated. */
 void channel_close(struct channel *ch);
 /*
- * Closes, and drops the caller's reference. Streams may outlive it: each holds the channel until it is freed.
- * Other threads must not start requests any more.
+ * Closes, and drops the owner's reference. Streams may outlive it: each holds the channel until it is freed.
+ * Other threads start requests only with a reference of their own.
  */
 void channel_free(struct channel *ch);
 DEFINE_CLEANUP(struct channel *, channel_free);
+/*
+ * A reference for somebody who makes requests while the owner may free the channel: they then fail with
+ * "guest_gone", and the last reference takes the memory with it.
+ */
+struct channel *channel_ref(struct channel *ch);
+void channel_unref(struct channel *ch);
 
 /*
  * Waits until there is a session. -ETIMEDOUT "guest_unreachable" (the sentence says what failed last),

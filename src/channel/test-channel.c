@@ -425,9 +425,28 @@ static void closing_frees_those_who_wait(void)
     close(test_peer_free(p.peer));
 }
 
+static void a_reference_outlives_its_owner(void)
+{
+    struct pair p = pair_new(true);
+    const struct channel_request q = {.method = "GET", .target = "/echo"};
+    struct channel *mine = channel_ref(p.ch);
+    struct channel_stream *s = request(p.ch, "/hang", false);
+    struct channel_stream *late = NULL;
+    struct err e = {0};
+
+    REQUIRE(s);
+    channel_free(p.ch); /* does not wait for us */
+    CHECK_INT(channel_request(mine, &q, SOON, &late, &e), -ECONNRESET);
+    CHECK_STR(e.reason, "guest_gone");
+    channel_stream_free(s);
+    channel_unref(mine);
+    close(test_peer_free(p.peer));
+}
+
 TEST_MAIN(T(a_request_is_answered), T(much_data_comes_through_whole), T(many_threads_echo_at_once),
           T(slow_readers_hold_up_nobody), T(failures_are_typed),
           T(an_early_answer_stops_the_writer), T(polling_works_without_threads),
           T(too_many_requests_are_refused), T(a_new_guest_ends_old_streams_and_serves_new_ones),
           T(reset_starts_afresh), T(cuts_at_random_places_heal),
-          T(without_a_guest_requests_wait_until_their_deadline), T(closing_frees_those_who_wait))
+          T(without_a_guest_requests_wait_until_their_deadline), T(closing_frees_those_who_wait),
+          T(a_reference_outlives_its_owner))

@@ -169,6 +169,6 @@ int guest_proxy(struct http_request *req, struct resident *res, const char *rest
         channel_stream_free(g.stream);
         http_headers_done(&g.headers);
     }
-    resident_guest_end(res);
+    resident_guest_end(ch);
     return r;
 }

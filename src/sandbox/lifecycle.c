@@ -299,7 +299,7 @@ static void tear_down_guest(struct resident *res)
         log_warn(&(struct log_ctx){.sandbox = res->record.id},
                  "the guest did not stop cleanly, going on as if the power had failed: %s", e.msg);
     }
-    resident_guest_end(res);
+    resident_guest_end(ch);
 }
 
 static int stop_steps(struct resident *res, struct err *e)

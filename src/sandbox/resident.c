@@ -8,12 +8,11 @@
 
 static void resident_free(struct resident *res)
 {
-    ASSERT(!res->channel && res->guest_users == 0);
+    ASSERT(!res->channel);
     snapshot_free_list(res);
     machine_forget(res->machine); /* a deleted one has none any more */
     fd_close(res->disk_fd);
     record_done(&res->record);
-    pthread_cond_destroy(&res->idle);
     pthread_mutex_destroy(&res->lock);
     pthread_mutex_destroy(&res->op);
     free(res);
@@ -53,7 +52,6 @@ static struct resident *resident_new(struct node *node, const struct record *rec
     res->disk_fd = FD_NONE;
     pthread_mutex_init(&res->op, NULL);
     pthread_mutex_init(&res->lock, NULL);
-    pthread_cond_init(&res->idle, NULL);
     return res;
 }
 
@@ -166,6 +164,7 @@ static int write_record(struct resident *res, enum record_durability durability,
 int resident_set_state(struct resident *res, enum sandbox_state to, const char *reason,
                        enum record_durability durability, struct err *e)
 {
+    _Static_assert(sizeof(res->record.reason) >= sizeof(e->msg), "a sentence is never cut");
     const struct log_ctx ctx = {.sandbox = res->record.id};
     enum sandbox_state from;
     int r;
@@ -222,8 +221,7 @@ int resident_guest_begin(struct resident *res, struct channel **ret, struct err 
 
     pthread_mutex_lock(&res->lock);
     if (res->record.state == SANDBOX_STATE_RUNNING && res->channel) {
-        res->guest_users++;
-        *ret = res->channel;
+        *ret = channel_ref(res->channel);
     } else {
         r = err_set(e, -ESTALE, "not_running", "the sandbox is %s%s%s: start it first",
                     sandbox_state_name(res->record.state), res->record.reason[0] ? ", because " : "",
@@ -233,14 +231,9 @@ int resident_guest_begin(struct resident *res, struct channel **ret, struct err 
     return r;
 }
 
-void resident_guest_end(struct resident *res)
+void resident_guest_end(struct channel *ch)
 {
-    pthread_mutex_lock(&res->lock);
-    ASSERT(res->guest_users > 0);
-    if (--res->guest_users == 0) {
-        pthread_cond_broadcast(&res->idle);
-    }
-    pthread_mutex_unlock(&res->lock);
+    channel_unref(ch);
 }
 
 void resident_guest_shut(struct resident *res)
@@ -249,15 +242,6 @@ void resident_guest_shut(struct resident *res)
 
     pthread_mutex_lock(&res->lock);
     ch = TAKE_PTR(res->channel);
-    pthread_mutex_unlock(&res->lock);
-    if (!ch) {
-        return;
-    }
-    channel_close(ch);
-    pthread_mutex_lock(&res->lock);
-    while (res->guest_users > 0) {
-        pthread_cond_wait(&res->idle, &res->lock);
-    }
     pthread_mutex_unlock(&res->lock);
     channel_free(ch);
 }

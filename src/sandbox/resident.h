@@ -4,11 +4,11 @@
  *
  * Lifecycle operations on one sandbox are serialised by its op lock, held for the whole operation. The
  * short lock guards the fields; guest requests only take that one, so a command that streams for hours never
- * holds up a stop or a delete: those close the channel, which ends the streams, and then wait for
- * the users to leave.
+ * holds up a stop or a delete: those close the channel, which ends the streams.
  *
  *     resident_find / resident_add --> a reference --> resident_unref
- *     resident_guest_begin --> the channel, and a promise to resident_guest_end soon after it is closed
+ *     resident_guest_begin --> a reference to the channel --> resident_guest_end, after it was closed, too:
+ *                              nobody waits for that, since a client may hold a stream for as long as it likes
  *
  * States are those of model/sandbox-state.h; resident_set_state() asserts each move.
  */
@@ -41,12 +41,10 @@ struct resident {
     uint64_t mute_until_ms; /* the guest did not answer: nothing is asked of it unbidden until then */
 
     pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t idle;  /* guest_users has become 0 */
     struct record record;
     bool gone;               /* deleted: only references remain */
     struct machine *machine; /* owned; NULL: none */
     struct channel *channel; /* owned; NULL: none */
-    unsigned guest_users;
     int disk_fd; /* owned; with the machine */
     char last_console[512]; /* what the console said last when the machine ended */
 };
@@ -79,8 +77,8 @@ bool resident_wakes(struct resident *res);
 
 /* The channel of a running sandbox. -ENOTCONN "not_running" with the state and what to do. */
 MUST_CHECK int resident_guest_begin(struct resident *res, struct channel **ret, struct err *e);
-void resident_guest_end(struct resident *res);
-/* Closes the channel and waits until nobody uses it; the channel is then freed. */
+void resident_guest_end(struct channel *ch);
+/* Closes the channel: its streams end, and so do requests that begin after. Waits for no user of it. */
 void resident_guest_shut(struct resident *res);
 
 /* The node API's object. */

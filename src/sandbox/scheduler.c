@@ -120,7 +120,7 @@ static int read_metrics(struct resident *res, json_t **ret)
         return r;
     }
     r = guest_call(ch, &(struct guest_call){"GET", "/metrics", NULL, deadline_in_ms(METRICS_DEADLINE_MS)}, ret, NULL);
-    resident_guest_end(res);
+    resident_guest_end(ch);
     return r;
 }
 

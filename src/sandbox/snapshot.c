@@ -213,7 +213,7 @@ static int flush_guest(struct resident *res, struct err *e)
         return r;
     }
     r = guest_call(ch, &(struct guest_call){"POST", "/sync", NULL, deadline_in_ms(SYNC_DEADLINE_MS)}, NULL, e);
-    resident_guest_end(res);
+    resident_guest_end(ch);
     return r;
 }
 
