@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define COLUMN_GAP 2u
-#define COLUMN_LEAST 8u
+#define COLUMN_LEAST 5u
 
 void table_init(struct table *t, const struct table_column *columns, size_t n_columns)
 {

@@ -15,7 +15,7 @@ import fcntl
 import time
 import traceback
 
-SPACE = os.environ.get("SPACE_BINARY") or sys.argv[1]
+SPACE = os.path.abspath(os.environ.get("SPACE_BINARY") or sys.argv[1])
 WAIT_S = 30 * float(os.environ.get("SPACE_TEST_SLOWNESS", "1"))
 
 
@@ -136,6 +136,23 @@ class Terminal:
 
     def send(self, data):
         os.write(self.master, data)
+
+    def paste(self, data):
+        """Writes as a terminal emulator does: it never stops to read what is shown."""
+        os.set_blocking(self.master, False)
+        end = time.monotonic() + WAIT_S
+        while data:
+            if time.monotonic() > end:
+                raise Failed("%d bytes are never taken" % len(data))
+            ready, writable, _ = select.select([self.master], [self.master], [], 0.1)
+            if writable:
+                try:
+                    data = data[os.write(self.master, data[:1000]):]
+                except BlockingIOError:
+                    pass
+            if ready:
+                self.pump(0)
+        os.set_blocking(self.master, True)
 
     def resize(self, rows, cols):
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
