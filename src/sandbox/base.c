@@ -200,6 +200,7 @@ static int finish_files(struct build *b, struct err *e)
 static int boot_and_save(struct build *b, struct err *e)
 {
     struct machine *m = NULL;
+    struct err why = {0};
     int r = prepare_files(b, e);
 
     if (r == 0) {
@@ -208,15 +209,20 @@ static int boot_and_save(struct build *b, struct err *e)
     if (r < 0) {
         return err_wrap(e, r, "preparing a base machine");
     }
-    r = start_vmm(b, &m, e);
+    r = start_vmm(b, &m, &why);
     if (r == 0) {
-        r = run_machine(b, m, e);
+        r = run_machine(b, m, &why);
     }
     if (r < 0) {
         console_tail_to_log(b->node, b->id);
     }
     machine_destroy(m);
-    node_slot_give(b->node, b->slot);
+    if (!node_slot_refused(&why)) {
+        node_slot_give(b->node, b->slot);
+    }
+    if (r < 0 && e) {
+        *e = why;
+    }
     return r < 0 ? r : finish_files(b, e);
 }
 

@@ -75,17 +75,16 @@ static int start_vmm(struct resident *res, const struct source *source, uint32_t
     int r;
 
     id_new(ID_MACHINE, id);
-    r = console_open(res->node, id, &console_fd, e);
-    if (r < 0) {
-        return r;
-    }
     r = memory_link(res->node, source->memory_fd, id);
     if (r < 0) {
         return err_wrap(e, r, "keeping the machine's memory file");
     }
-    spec.console_fd = console_fd;
-    r = FAULT("machine.start") ? err_wrap(e, -EIO, "starting the VMM")
-                               : machine_start(&res->node->host, &spec, deadline_ns, ret, e);
+    r = console_open(res->node, id, &console_fd, e);
+    if (r == 0) {
+        spec.console_fd = console_fd;
+        r = FAULT("machine.start") ? err_wrap(e, -EIO, "starting the VMM")
+                                   : machine_start(&res->node->host, &spec, deadline_ns, ret, e);
+    }
     if (r < 0) {
         memory_unlink(res->node, id);
     }
@@ -103,19 +102,41 @@ static void keep_machine(struct resident *res, struct machine *m, enum qemu_acce
     pthread_mutex_unlock(&res->lock);
 }
 
+/*
+ * A slot that the node manager says is taken has a machine that could not be ended, or whose start we never
+ * heard of: it stays marked until the next start sweeps, else it would be the first choice of every create.
+ */
+static int start_in_slot(struct resident *res, const struct source *source, uint64_t deadline_ns, struct machine **ret,
+                         struct err *e)
+{
+    struct err why = {0};
+    uint32_t slot;
+    int r;
+
+    do {
+        why = (struct err){0};
+        r = node_slot_take(res->node, &slot);
+        if (r < 0) {
+            return err_set(e, r, "node_full", "this node runs as many machines as it has users for");
+        }
+        r = start_vmm(res, source, slot, deadline_ns, ret, &why);
+    } while (r < 0 && node_slot_refused(&why) && !deadline_passed(deadline_ns));
+    if (r < 0 && !node_slot_refused(&why)) {
+        node_slot_give(res->node, slot);
+    }
+    if (r < 0 && e) {
+        *e = why;
+    }
+    return r;
+}
+
 /* A machine of the sandbox's shape with the sandbox's disk in it, stopped. */
 static int bring_machine(struct resident *res, const struct source *source, uint64_t deadline_ns, struct err *e)
 {
     struct machine *m = NULL;
-    uint32_t slot;
-    int r = node_slot_take(res->node, &slot);
+    int r = start_in_slot(res, source, deadline_ns, &m, e);
 
     if (r < 0) {
-        return err_set(e, r, "node_full", "this node runs as many machines as it has users for");
-    }
-    r = start_vmm(res, source, slot, deadline_ns, &m, e);
-    if (r < 0) {
-        node_slot_give(res->node, slot);
         return r;
     }
     keep_machine(res, m, source->accel);

@@ -173,6 +173,11 @@ void node_slot_give(struct node *node, uint32_t slot)
     pthread_mutex_unlock(&node->lock);
 }
 
+bool node_slot_refused(const struct err *why)
+{
+    return why->code == -EBUSY && str_eq(why->reason, "slot_in_use");
+}
+
 int node_pool_space(const struct node *node, uint64_t *ret_free, uint64_t *ret_total)
 {
     struct statvfs v;

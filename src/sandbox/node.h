@@ -79,6 +79,8 @@ DEFINE_CLEANUP(struct node *, node_close);
 MUST_CHECK int node_slot_take(struct node *node, uint32_t *ret);
 void node_slot_mark(struct node *node, uint32_t slot);
 void node_slot_give(struct node *node, uint32_t slot);
+/* The node manager knows better: a machine has that slot. It must not be given back. */
+bool node_slot_refused(const struct err *why);
 
 /* Room for one more disk and machine? -ENOSPC "pool_full", -ENOMEM "no_capacity". */
 MUST_CHECK int node_check_room(struct node *node, uint64_t memory_mib, struct err *e);
