@@ -12,6 +12,8 @@
 
 /* A machine that starts between two looks is in the next one; ends are seen at once from then on. */
 #define LOOK_EVERY_MS 500
+/* An end that an operation has to deal with first stays ready for poll: that must not make us spin. */
+#define BUSY_LOOK_MS 50
 
 struct monitor {
     struct node *node;         /* borrowed: lives longer */
@@ -46,11 +48,11 @@ static void collect(struct monitor *monitor, struct watch *w)
     }
 }
 
-/* Busy with an operation: that operation finds out by itself, or the next look does. */
-static void handle_end(struct monitor *monitor, struct resident *res)
+/* False: busy with an operation, which finds out by itself, or the next look does. */
+static bool handle_end(struct monitor *monitor, struct resident *res)
 {
     if (pthread_mutex_trylock(&res->op) != 0) {
-        return;
+        return false;
     }
     if (!res->gone && res->machine && !machine_alive(res->machine) &&
         (resident_state(res) == SANDBOX_STATE_RUNNING || resident_state(res) == SANDBOX_STATE_PAUSED)) {
@@ -58,14 +60,18 @@ static void handle_end(struct monitor *monitor, struct resident *res)
         recovery_wake(monitor->recovery);
     }
     pthread_mutex_unlock(&res->op);
+    return true;
 }
 
-static void finish(struct monitor *monitor, struct watch *w)
+/* False: an end could not be dealt with yet. */
+static bool finish(struct monitor *monitor, struct watch *w)
 {
+    bool all = true;
+
     for (nfds_t i = 1; i < w->n; i++) {
         if (w->residents[i]) {
             if (w->fds[i].revents) {
-                handle_end(monitor, w->residents[i]);
+                all = handle_end(monitor, w->residents[i]) && all;
             } else {
                 console_trim(w->residents[i]->node, w->residents[i]->record.machine.id);
             }
@@ -73,6 +79,7 @@ static void finish(struct monitor *monitor, struct watch *w)
         }
         close(w->fds[i].fd);
     }
+    return all;
 }
 
 static void *monitor_main(void *arg)
@@ -85,7 +92,9 @@ static void *monitor_main(void *arg)
         collect(monitor, w);
         IGNORE_RESULT(poll(w->fds, w->n, LOOK_EVERY_MS)); /* an interrupted wait only looks sooner */
         stop = w->fds[0].revents != 0;
-        finish(monitor, w);
+        if (!finish(monitor, w)) {
+            IGNORE_RESULT(poll(w->fds, 1, BUSY_LOOK_MS)); /* the end of the service is seen in it, too */
+        }
     }
     free(w);
     return NULL;

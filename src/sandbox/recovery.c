@@ -6,6 +6,12 @@
 #include "sandbox/history.h"
 #include "sandbox/rollback.h"
 
+#include <errno.h>
+#include <time.h>
+
+/* Those that an operation held are looked at again. */
+#define AGAIN_S 1
+
 struct recovery {
     struct node *node; /* borrowed: lives longer */
     pthread_t thread;
@@ -26,11 +32,14 @@ static bool may_try(struct resident *res)
     return res->recovery_tries++ < RECOVERY_TRIES;
 }
 
-static void bring_back(struct resident *res)
+/* False: an operation holds it. Nobody waits for that here: a guest may make it last, and the others wait, too. */
+static bool bring_back(struct resident *res)
 {
     struct err e = {0};
 
-    pthread_mutex_lock(&res->op);
+    if (pthread_mutex_trylock(&res->op) != 0) {
+        return false;
+    }
     if (!res->gone && res->wants_recovery && resident_state(res) == SANDBOX_STATE_FAILED) {
         res->wants_recovery = false;
         if (res->record.policy.recover == POLICY_RECOVER_NONE) {
@@ -43,28 +52,49 @@ static void bring_back(struct resident *res)
         }
     }
     pthread_mutex_unlock(&res->op);
+    return true;
 }
 
-static void pass(struct node *node)
+/* False: some could not be looked at. */
+static bool pass(struct node *node)
 {
+    bool all = true;
+
     for (struct resident *res = resident_next_take(node, NULL); res; res = resident_next_take(node, res)) {
-        bring_back(res);
+        all = bring_back(res) && all;
+    }
+    return all;
+}
+
+static void wait_for_news(struct recovery *r, bool again)
+{
+    struct timespec until;
+
+    if (!again) {
+        pthread_cond_wait(&r->news, &r->lock);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += AGAIN_S;
+    if (pthread_cond_timedwait(&r->news, &r->lock, &until) == ETIMEDOUT) {
+        r->woken = true;
     }
 }
 
 static void *recovery_main(void *arg)
 {
     struct recovery *r = arg;
+    bool again = false;
 
     pthread_mutex_lock(&r->lock);
     while (!r->stop) {
         if (!r->woken) {
-            pthread_cond_wait(&r->news, &r->lock);
+            wait_for_news(r, again);
             continue;
         }
         r->woken = false;
         pthread_mutex_unlock(&r->lock);
-        pass(r->node);
+        again = !pass(r->node);
         pthread_mutex_lock(&r->lock);
     }
     pthread_mutex_unlock(&r->lock);
