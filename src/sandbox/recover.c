@@ -15,9 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ATTACH_DEADLINE_MS 20000
+#define RESUME_DEADLINE_MS 20000
 #define MANIFEST_MAX 16384
-#define NAMES_MAX (2 * NODE_RESIDENTS_MAX)
 
 struct names {
     char **names; /* owned */
@@ -32,25 +31,36 @@ static void names_done(struct names *list)
     free(list->names);
 }
 
-/* All names first, so that removing them does not disturb the reading. */
+/*
+ * All names first, so that removing them does not disturb the reading. Never a part of them: what is not on
+ * the list would be taken for what nobody knows. Their number has a ceiling, residents times snapshots.
+ */
 static int list_names(int dir_fd, struct names *ret)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *entry;
+    size_t room = 0;
+    int r;
 
     if (!dir) {
         fd_close(fd);
         return -errno;
     }
-    ret->names = xnew_n(char *, NAMES_MAX);
-    while (ret->n < NAMES_MAX && (entry = readdir(dir))) {
+    errno = 0;
+    while ((entry = readdir(dir))) {
         if (!str_eq(entry->d_name, ".") && !str_eq(entry->d_name, "..")) {
+            if (ret->n == room) {
+                room = MAX(room * 2, (size_t)64);
+                ret->names = xrealloc(ret->names, room * sizeof(*ret->names));
+            }
             ret->names[ret->n++] = xstrdup(entry->d_name);
         }
+        errno = 0;
     }
+    r = -errno;
     closedir(dir);
-    return 0;
+    return r;
 }
 
 /* ---- records ---- */
@@ -69,18 +79,17 @@ static int machine_lost(struct resident *res, struct err *e)
     return resident_set_state(res, SANDBOX_STATE_FAILED, why, RECORD_SURVIVES_PROCESS, e);
 }
 
-/* A guest that does not answer yet is still ours: the channel goes on trying. */
+/*
+ * Not waited for: a guest that does not answer is ours all the same and the channel goes on trying, requests
+ * wait for it by themselves, and one silent guest must not keep the service from all the others.
+ */
 static void attach(struct resident *res, struct machine *m)
 {
-    bool paused = res->record.state == SANDBOX_STATE_PAUSED;
-    struct err why = {0};
-    int r = bring_attach(res, m, paused ? 0 : deadline_in_ms(ATTACH_DEADLINE_MS), &why);
-
-    if (paused && res->channel) {
+    IGNORE_RESULT(bring_attach(res, m, /* deadline */ 0, NULL));
+    if (res->record.state == SANDBOX_STATE_PAUSED && res->channel) {
         channel_hold(res->channel, true);
     }
-    log_info(&(struct log_ctx){.sandbox = res->record.id}, "taken back with its machine %s%s%s", res->record.machine.id,
-             r < 0 && !paused ? ", but the guest does not answer: " : "", r < 0 && !paused ? why.msg : "");
+    log_info(&(struct log_ctx){.sandbox = res->record.id}, "taken back with its machine %s", res->record.machine.id);
 }
 
 static int adopt(struct resident *res, struct err *e)
@@ -111,7 +120,7 @@ static int adopt_running(struct resident *res, struct err *e)
 {
     int r = adopt(res, e);
 
-    if (r == 0 && res->machine && machine_resume(res->machine, deadline_in_ms(ATTACH_DEADLINE_MS), NULL) < 0) {
+    if (r == 0 && res->machine && machine_resume(res->machine, deadline_in_ms(RESUME_DEADLINE_MS), NULL) < 0) {
         log_warn(&(struct log_ctx){.sandbox = res->record.id}, "its machine cannot be told to go on, ignoring");
     }
     return r;
