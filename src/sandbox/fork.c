@@ -106,8 +106,9 @@ static int fork_one(struct forking *f, size_t i, struct err *e)
         return r == -EEXIST ? err_set(e, r, "sandbox_exists", "there is a sandbox %s already", rec.id) : r;
     }
     pthread_mutex_lock(&child->op);
-    r = make_child(f, child, e);
-    if (r < 0) {
+    /* It is in the list since a moment: a delete may have had the lock before us. */
+    r = child->gone ? err_set(e, -ECANCELED, "canceled", "the child has been deleted") : make_child(f, child, e);
+    if (r < 0 && !child->gone) {
         IGNORE_RESULT(lifecycle_remove_all(child, NULL)); /* swept at the next start if it stays */
     }
     pthread_mutex_unlock(&child->op);

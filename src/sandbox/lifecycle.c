@@ -212,7 +212,8 @@ int lifecycle_create(struct node *node, const struct record *rec, const struct l
     } else if (r == 0) {
         pthread_mutex_lock(&res->op);
         trace_begin(&res->trace, "create");
-        r = create_new(res, caller, e);
+        /* It is in the list since a moment: a delete may have had the lock before us. */
+        r = res->gone ? canceled(e) : create_new(res, caller, e);
         trace_end(&res->trace, r);
         pthread_mutex_unlock(&res->op);
         *ret_existed = false;
