@@ -16,11 +16,21 @@ static int fill_address(const char *path, struct sockaddr_un *ret, struct err *e
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(ret->sun_path)) {
         return err_set(e, -ENAMETOOLONG, NULL,
-                       "socket path '%s' is longer than %zu bytes: choose a shorter run directory", path,
-                       sizeof(ret->sun_path) - 1);
+                       "socket path '%s' is longer than %zu bytes: choose a shorter run directory",
+                       path, sizeof(ret->sun_path) - 1);
     }
     memcpy(ret->sun_path, path, strlen(path) + 1);
     return 0;
+}
+
+/* A peer that accepts nobody has a full queue, which connect(2) would wait for without end. */
+#define CONNECT_TIMEOUT_S 10
+
+static int set_send_timeout(int fd, time_t seconds)
+{
+    struct timeval t = {.tv_sec = seconds};
+
+    return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t)) < 0 ? -errno : 0;
 }
 
 int sock_connect_unix(const char *path, int type, struct err *e)
@@ -36,12 +46,16 @@ int sock_connect_unix(const char *path, int type, struct err *e)
     if (fd < 0) {
         return err_wrap(e, -errno, "making a socket");
     }
-    while (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+    r = set_send_timeout(fd, CONNECT_TIMEOUT_S);
+    while (r == 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
         if (errno != EINTR) {
-            return err_wrap(e, -errno, "connecting to '%s'", path);
+            return err_wrap(e, errno == EAGAIN ? -ETIMEDOUT : -errno, "connecting to '%s'", path);
         }
     }
-    return TAKE_FD(fd);
+    if (r == 0) {
+        r = set_send_timeout(fd, 0);
+    }
+    return r < 0 ? err_wrap(e, r, "connecting to '%s'", path) : TAKE_FD(fd);
 }
 
 int sock_listen_unix(const char *path, int type, mode_t mode, struct err *e)

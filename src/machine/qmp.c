@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 struct qmp {
-    char *path;     /* owned */
-    int fd;         /* owned */
+    char *path; /* owned */
+    int fd;     /* owned */
     int64_t next_id;
-    struct buf in;  /* owned: bytes after the last whole line */
+    struct buf in; /* owned: bytes after the last whole line */
 };
 
 struct qmp *qmp_new(const char *path)
@@ -69,11 +69,13 @@ static int read_message(struct qmp *q, uint64_t deadline_ns, struct qmp_message 
 }
 
 /* Waits for the answer to id; events and answers to forgotten commands are passed over. */
-static int read_answer(struct qmp *q, int64_t id, uint64_t deadline_ns, json_t **ret_value, struct err *e)
+static int read_answer(struct qmp *q, int64_t id, uint64_t deadline_ns, json_t **ret_value,
+                       struct err *e)
 {
     for (;;) {
         struct qmp_message m;
-        int r = read_message(q, deadline_ns, &m);
+        /* A VMM that never stops talking is not an answer, either. */
+        int r = deadline_passed(deadline_ns) ? -ETIMEDOUT : read_message(q, deadline_ns, &m);
 
         if (r < 0) {
             return err_wrap(e, r, "reading from the VMM");
@@ -122,8 +124,8 @@ static int send_line(struct qmp *q, const struct buf *line, int pass_fd, uint64_
     return sock_send_all(q->fd, line->data + 1, line->len - 1, deadline_ns);
 }
 
-static int run(struct qmp *q, const char *name, const json_t *arguments, int pass_fd, uint64_t deadline_ns,
-               json_t **ret_value, struct err *e)
+static int run(struct qmp *q, const char *name, const json_t *arguments, int pass_fd,
+               uint64_t deadline_ns, json_t **ret_value, struct err *e)
 {
     cleanup_buf struct buf line = BUF_INIT(QMP_LINE_MAX);
     int64_t id = q->next_id++;
@@ -156,8 +158,8 @@ static int connect_and_greet(struct qmp *q, uint64_t deadline_ns, struct err *e)
     return run(q, "qmp_capabilities", NULL, FD_NONE, deadline_ns, NULL, e);
 }
 
-int qmp_command_take(struct qmp *q, const char *name, json_t *arguments, int pass_fd, uint64_t deadline_ns,
-                     json_t **ret_value, struct err *e)
+int qmp_command_take(struct qmp *q, const char *name, json_t *arguments, int pass_fd,
+                     uint64_t deadline_ns, json_t **ret_value, struct err *e)
 {
     cleanup_json json_t *owned = arguments;
     int r = 0;

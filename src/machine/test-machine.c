@@ -8,9 +8,15 @@
 #include <pthread.h>
 #include <unistd.h>
 
-static const struct qemu_args_spec restore_spec = {.id = "m1", .accel = QEMU_ACCEL_TCG, .vcpus = 2, .memory_mib = 256,
-                                                   .memory_path = "/memory", .disk_fd = 4, .qmp_fd = 5,
-                                                   .channel_fd = 6, .device_state_fd = 10};
+static const struct qemu_args_spec restore_spec = {.id = "m1",
+                                                   .accel = QEMU_ACCEL_TCG,
+                                                   .vcpus = 2,
+                                                   .memory_mib = 256,
+                                                   .memory_path = "/memory",
+                                                   .disk_fd = 4,
+                                                   .qmp_fd = 5,
+                                                   .channel_fd = 6,
+                                                   .device_state_fd = 10};
 
 static bool has_arg(const struct qemu_args *args, const char *text)
 {
@@ -69,7 +75,8 @@ static void *play(void *arg)
     char sink[256];
 
     ASSERT(fd >= 0);
-    IGNORE_RESULT(sock_send_all(fd, s->lines, strlen(s->lines), DEADLINE_NEVER)); /* it may be hung up on early */
+    IGNORE_RESULT(sock_send_all(fd, s->lines, strlen(s->lines),
+                                DEADLINE_NEVER)); /* it may be hung up on early */
     while (sock_recv(fd, sink, sizeof(sink), DEADLINE_NEVER) > 0) {
     }
     close(fd);
@@ -105,8 +112,12 @@ static void answers_are_matched_and_lies_refused(void)
         const char *lines;
         int r;
     } cases[] = {
-        {"{\"QMP\":{}}\n{\"return\":{},\"id\":0}\n{\"event\":\"STOP\"}\n{\"return\":{\"a\":1},\"id\":1}\n", 0},
-        {"{\"QMP\":{}}\n{\"return\":{},\"id\":0}\n{\"error\":{\"class\":\"X\",\"desc\":\"no\"},\"id\":1}\n", -EREMOTEIO},
+        {"{\"QMP\":{}}\n{\"return\":{},\"id\":0}\n{\"event\":\"STOP\"}\n{\"return\":{\"a\":1},"
+         "\"id\":1}\n",
+         0},
+        {"{\"QMP\":{}}\n{\"return\":{},\"id\":0}\n{\"error\":{\"class\":\"X\",\"desc\":\"no\"},"
+         "\"id\":1}\n",
+         -EREMOTEIO},
         {"{\"return\":{}}\n", -EPROTO},
         {"garbage\n", -EBADMSG},
         {"{\"QMP\":{}}\n{\"return\":{},\"id\":0}\n{\"return\":{},\"id\":77}\n", -ETIMEDOUT},
@@ -133,5 +144,43 @@ static void a_line_without_end_is_bounded(void)
     free(lines);
 }
 
-TEST_MAIN(T(a_restored_machine_never_writes_its_base), T(a_base_machine_boots), T(ids_cannot_carry_options),
-          T(answers_are_matched_and_lies_refused), T(a_line_without_end_is_bounded))
+/* Greets, agrees, and then sends events for as long as somebody listens. */
+static void *chatter(void *arg)
+{
+    static const char greeting[] = "{\"QMP\":{}}\n{\"return\":{},\"id\":0}\n";
+    static const char event[] = "{\"event\":\"X\"}\n";
+    int fd = accept(*(int *)arg, NULL, NULL);
+    int r = sock_send_all(fd, greeting, strlen(greeting), DEADLINE_NEVER);
+
+    while (r == 0) {
+        r = sock_send_all(fd, event, strlen(event), DEADLINE_NEVER);
+    }
+    close(fd);
+    return NULL;
+}
+
+static void a_flood_of_events_is_no_answer(void)
+{
+    char path[] = "/tmp/space-qmp-XXXXXX";
+    struct err e = {0};
+    pthread_t thread;
+    struct qmp *q;
+    int fd;
+
+    ASSERT(mkdtemp(path));
+    cleanup_free char *socket = xasprintf("%s/q", path);
+    fd = sock_listen_unix(socket, SOCK_STREAM, 0600, &e);
+    ASSERT(fd >= 0 && pthread_create(&thread, NULL, chatter, &fd) == 0);
+    q = qmp_new(socket);
+    CHECK_INT(qmp_command_take(q, "query-status", NULL, FD_NONE, deadline_in_ms(100), NULL, &e),
+              -ETIMEDOUT);
+    qmp_free(q);
+    pthread_join(thread, NULL);
+    close(fd);
+    unlink(socket);
+    rmdir(path);
+}
+
+TEST_MAIN(T(a_restored_machine_never_writes_its_base), T(a_base_machine_boots),
+          T(ids_cannot_carry_options), T(answers_are_matched_and_lies_refused),
+          T(a_line_without_end_is_bounded), T(a_flood_of_events_is_no_answer))
