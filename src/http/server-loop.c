@@ -176,16 +176,22 @@ static bool admit(struct http_server *s, const struct listener *l, struct http_c
     return !l->peer_allowed || l->peer_allowed(&c->peer, s->opts.ctx);
 }
 
-/* Room for one more: at the limit the connection that has been silent longest goes. */
+/*
+ * Room for one more: at the limit the connection that has been silent longest goes; when none is silent, the
+ * one whose head has been on its way longest. An honest head is whole after a moment, so those that
+ * dribble theirs to fill every place push out each other.
+ */
 static bool make_room(struct http_server *s)
 {
     bool room = true;
 
     pthread_mutex_lock(&s->lock);
     if (s->n_conns >= s->opts.max_connections) {
-        room = !TAILQ_EMPTY(&s->waiting);
+        struct conn_list *from = TAILQ_EMPTY(&s->waiting) ? &s->heads : &s->waiting;
+
+        room = !TAILQ_EMPTY(from);
         if (room) {
-            bury_locked(TAILQ_FIRST(&s->waiting));
+            bury_locked(TAILQ_FIRST(from));
         }
     }
     s->n_conns++;

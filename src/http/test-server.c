@@ -404,6 +404,20 @@ static void slow_body_is_cut_off(void)
     CHECK(strncmp(answer, "HTTP/1.1 408 ", 13) == 0);
 }
 
+/* Half a head holds a place only until somebody else needs it. */
+static void unfinished_heads_make_room(void)
+{
+    TEST_SERVER(t, .handler = handle, .max_connections = 2, .head_timeout_ms = TEST_DEADLINE_MS);
+    cleanup_close int first = raw_connect(&t);
+    cleanup_close int second = raw_connect(&t);
+    cleanup_free char *answer = NULL;
+
+    raw_send(first, "GET /hello HT");
+    raw_send(second, "GET /hello HT");
+    answer = raw_exchange(&t, "GET /hello HTTP/1.1\r\n" CLOSE);
+    CHECK(strstr(answer, "hello"));
+}
+
 static void idle_connection_makes_room(void)
 {
     TEST_SERVER(t, .handler = handle, .max_connections = 2);
@@ -688,6 +702,7 @@ int main(int argc, char **argv)
         T(idle_connection_is_closed),
         T(slow_body_is_cut_off),
         T(idle_connection_makes_room),
+        T(unfinished_heads_make_room),
         T(full_server_says_so),
         T(client_gone_is_noticed),
         T(stop_finishes_what_runs),
