@@ -26,8 +26,9 @@ struct source {
 
 int bring_open_disk(struct resident *res, struct err *e)
 {
-    cleanup_free char *name = res->record.disk_n ? xasprintf("%s/%u/disk.img", res->record.id, res->record.disk_n)
-                                                 : xasprintf("%s/disk.img", res->record.id);
+    cleanup_free char *name = res->record.disk_n
+                                  ? xasprintf("%s/%u/disk.img", res->record.id, res->record.disk_n)
+                                  : xasprintf("%s/disk.img", res->record.id);
     int dir_fd = res->record.disk_n ? res->node->snapshots_fd : res->node->sandboxes_fd;
     int fd = fs_open_beneath(dir_fd, name, O_RDWR, 0);
 
@@ -57,8 +58,8 @@ void bring_down(struct resident *res)
     res->disk_fd = fd_close(res->disk_fd);
 }
 
-static int start_vmm(struct resident *res, const struct source *source, uint32_t slot, uint64_t deadline_ns,
-                     struct machine **ret, struct err *e)
+static int start_vmm(struct resident *res, const struct source *source, uint32_t slot,
+                     uint64_t deadline_ns, struct machine **ret, struct err *e)
 {
     cleanup_close int console_fd = FD_NONE;
     char id[ID_SIZE];
@@ -106,8 +107,8 @@ static void keep_machine(struct resident *res, struct machine *m, enum qemu_acce
  * A slot that the node manager says is taken has a machine that could not be ended, or whose start we never
  * heard of: it stays marked until the next start sweeps, else it would be the first choice of every create.
  */
-static int start_in_slot(struct resident *res, const struct source *source, uint64_t deadline_ns, struct machine **ret,
-                         struct err *e)
+static int start_in_slot(struct resident *res, const struct source *source, uint64_t deadline_ns,
+                         struct machine **ret, struct err *e)
 {
     struct err why = {0};
     uint32_t slot;
@@ -117,7 +118,8 @@ static int start_in_slot(struct resident *res, const struct source *source, uint
         why = (struct err){0};
         r = node_slot_take(res->node, &slot);
         if (r < 0) {
-            return err_set(e, r, "node_full", "this node runs as many machines as it has users for");
+            return err_set(e, r, "node_full",
+                           "this node runs as many machines as it has users for");
         }
         r = start_vmm(res, source, slot, deadline_ns, ret, &why);
     } while (r < 0 && node_slot_refused(&why) && !deadline_passed(deadline_ns));
@@ -131,7 +133,8 @@ static int start_in_slot(struct resident *res, const struct source *source, uint
 }
 
 /* A machine of the sandbox's shape with the sandbox's disk in it, stopped. */
-static int bring_machine(struct resident *res, const struct source *source, uint64_t deadline_ns, struct err *e)
+static int bring_machine(struct resident *res, const struct source *source, uint64_t deadline_ns,
+                         struct err *e)
 {
     struct machine *m = NULL;
     int r = start_in_slot(res, source, deadline_ns, &m, e);
@@ -144,13 +147,15 @@ static int bring_machine(struct resident *res, const struct source *source, uint
     return FAULT("machine.started") ? err_wrap(e, -EIO, "starting the VMM") : 0;
 }
 
-int bring_attach(struct resident *res, struct machine *machine_take, uint64_t deadline_ns, struct err *e)
+int bring_attach(struct resident *res, struct machine *machine_take, uint64_t deadline_ns,
+                 struct err *e)
 {
     struct channel *ch = NULL;
     int r;
 
     res->machine = machine_take;
-    r = channel_new(&(struct channel_options){.path = machine_channel_path(res->machine), .sandbox = res->record.id},
+    r = channel_new(&(struct channel_options){.path = machine_channel_path(res->machine),
+                                              .sandbox = res->record.id},
                     &ch, e);
     if (r < 0) {
         return r;
@@ -178,8 +183,8 @@ static int let_run(struct resident *res, uint64_t deadline_ns, struct err *e)
     return r;
 }
 
-static int set_up_guest(struct resident *res, const char *default_user, const char *fstype, uint64_t deadline_ns,
-                        struct err *e)
+static int set_up_guest(struct resident *res, const char *default_user, const char *fstype,
+                        uint64_t deadline_ns, struct err *e)
 {
     char hostname[HOSTNAME_SIZE];
     const struct guest_setup setup = {.hostname = hostname,
@@ -195,6 +200,7 @@ static int set_up_guest(struct resident *res, const char *default_user, const ch
 
 int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e)
 {
+    cleanup_close int memory_fd = FD_NONE;
     cleanup_close int device_fd = FD_NONE;
     const struct base *base = NULL;
     int r = base_get(res->node, res->record.shape.vcpus, res->record.shape.memory_mib, &base, e);
@@ -206,17 +212,19 @@ int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e)
     if (device_fd < 0) {
         return err_wrap(e, device_fd, "opening the base machine's device state");
     }
-    r = bring_machine(res, &(struct source){base->memory_fd, device_fd, base->accel}, deadline_ns, e);
+    r = bring_machine(res, &(struct source){base->memory_fd, device_fd, base->accel}, deadline_ns,
+                      e);
     return r < 0 ? r : let_run(res, deadline_ns, e);
 }
 
 /* Only with the machine running: QEMU's block nodes are inactive until a restored machine runs. */
-int bring_bind(struct resident *res, const char *default_user, const char *fstype, uint64_t deadline_ns,
-               struct err *e)
+int bring_bind(struct resident *res, const char *default_user, const char *fstype,
+               uint64_t deadline_ns, struct err *e)
 {
-    int r = FAULT("machine.bind") ? err_wrap(e, -EIO, "binding the disk")
-                                  : machine_resize_disk(res->machine, (uint64_t)res->record.shape.disk_mib << 20,
-                                                        deadline_ns, e);
+    int r = FAULT("machine.bind")
+                ? err_wrap(e, -EIO, "binding the disk")
+                : machine_resize_disk(res->machine, (uint64_t)res->record.shape.disk_mib << 20,
+                                      deadline_ns, e);
 
     trace_mark(&res->trace, "disk resized");
     if (r == 0) {
@@ -226,19 +234,21 @@ int bring_bind(struct resident *res, const char *default_user, const char *fstyp
     return r;
 }
 
-int bring_from_base(struct resident *res, const char *default_user, const char *fstype, uint64_t deadline_ns,
-                    struct err *e)
+int bring_from_base(struct resident *res, const char *default_user, const char *fstype,
+                    uint64_t deadline_ns, struct err *e)
 {
     int r = bring_waiting(res, deadline_ns, e);
 
     return r < 0 ? r : bring_bind(res, default_user, fstype, deadline_ns, e);
 }
 
-int bring_identity(struct resident *res, const struct bring_identity *identity, uint64_t deadline_ns, struct err *e)
+int bring_identity(struct resident *res, const struct bring_identity *identity,
+                   uint64_t deadline_ns, struct err *e)
 {
     char hostname[HOSTNAME_SIZE];
     const struct guest_identity who = {.hostname = identity->new_sandbox ? hostname : NULL,
-                                       .machine_id = identity->new_sandbox ? res->record.machine_id : NULL,
+                                       .machine_id =
+                                           identity->new_sandbox ? res->record.machine_id : NULL,
                                        .env = identity->new_sandbox ? res->record.env : NULL};
 
     int r;
@@ -250,14 +260,16 @@ int bring_identity(struct resident *res, const struct bring_identity *identity, 
 }
 
 int bring_from_checkpoint(struct resident *res, const char *owner, uint32_t n,
-                          const struct bring_identity *identity, uint64_t deadline_ns, struct err *e)
+                          const struct bring_identity *identity, uint64_t deadline_ns,
+                          struct err *e)
 {
     cleanup_close int memory_fd = FD_NONE;
     cleanup_close int device_fd = FD_NONE;
     int r = checkpoint_open(res->node, owner, n, &memory_fd, &device_fd, e);
 
     if (r == 0) {
-        r = bring_machine(res, &(struct source){memory_fd, device_fd, res->node->accel}, deadline_ns, e);
+        r = bring_machine(res, &(struct source){memory_fd, device_fd, res->node->accel},
+                          deadline_ns, e);
     }
     if (r == 0) {
         r = let_run(res, deadline_ns, e);
