@@ -29,18 +29,21 @@ static const struct {
 
 int setup_folder(const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *e)
 {
+    cleanup_close int fd = FD_NONE;
     struct stat st;
 
     if (mkdir(path, 0700) < 0 && errno != EEXIST) {
         return err_wrap(e, -errno, "making '%s'", path);
     }
-    if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
+    /* Held open: folders of the pool lie in one that is not root's, where a name may change its meaning. */
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0) {
         return err_set(e, -ENOTDIR, NULL, "'%s' is in the way: it is not a folder", path);
     }
-    if ((st.st_uid != uid || st.st_gid != gid) && lchown(path, uid, gid) < 0) {
+    if ((st.st_uid != uid || st.st_gid != gid) && fchown(fd, uid, gid) < 0) {
         return err_wrap(e, -errno, "changing the owner of '%s'", path);
     }
-    if ((st.st_mode & 07777) != mode && chmod(path, mode) < 0) {
+    if ((st.st_mode & 07777) != mode && fchmod(fd, mode) < 0) {
         return err_wrap(e, -errno, "changing the mode of '%s'", path);
     }
     return 0;
