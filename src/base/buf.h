@@ -15,11 +15,11 @@
 #include <stdarg.h>
 
 struct buf {
-    char *data;    /* owned; may be NULL while empty; first unread byte */
-    size_t len;    /* bytes at data */
-    size_t max;    /* ceiling for len */
-    size_t cap;    /* private: allocated from base */
-    char *base;    /* private: owned */
+    char *data; /* owned; may be NULL while empty; first unread byte */
+    size_t len; /* bytes at data */
+    size_t max; /* ceiling for len */
+    size_t cap; /* private: allocated from base */
+    char *base; /* private: owned */
 };
 
 #define BUF_INIT(max_) ((struct buf){.max = (max_)})

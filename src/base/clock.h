@@ -11,9 +11,9 @@
 /* A deadline that never comes. */
 #define DEADLINE_NEVER UINT64_MAX
 
-uint64_t clock_now_ns(void);        /* monotonic */
-uint64_t clock_wall_ms(void);       /* milliseconds since 1970 */
-uint64_t clock_wall_ns(void);       /* nanoseconds since 1970 */
+uint64_t clock_now_ns(void);  /* monotonic */
+uint64_t clock_wall_ms(void); /* milliseconds since 1970 */
+uint64_t clock_wall_ns(void); /* nanoseconds since 1970 */
 uint64_t deadline_in_ms(uint64_t ms);
 bool deadline_passed(uint64_t deadline_ns);
 /* For poll(2) and epoll_wait(2): milliseconds left, rounded up, 0 when passed, -1 for never. */

@@ -11,24 +11,42 @@ static const struct {
     int status;
     const char *reason;
 } general[] = {
-    {EINVAL, 400, "invalid_request"},       {EBADMSG, 400, "invalid_request"},
-    {ENAMETOOLONG, 400, "name_too_long"},   {ERANGE, 400, "out_of_range"},
-    {EKEYREJECTED, 401, "unauthorized"},    {EACCES, 403, "permission_denied"},
-    {EPERM, 403, "not_permitted"},          {ENOENT, 404, "not_found"},
-    {ESRCH, 404, "not_found"},              {ENOTDIR, 400, "not_a_directory"},
-    {EISDIR, 400, "is_a_directory"},        {ELOOP, 400, "too_many_links"},
-    {EEXIST, 409, "already_exists"},        {EBUSY, 409, "busy"},
-    {ECANCELED, 499, "client_gone"},        {ENOTEMPTY, 409, "not_empty"},
-    {ETXTBSY, 409, "file_busy"},            {EXDEV, 409, "other_file_system"},
-    {ESTALE, 409, "conflict"},              {E2BIG, 413, "too_large"},
-    {EFBIG, 413, "too_large"},              {EDQUOT, 429, "quota_exceeded"},
-    {EAGAIN, 429, "try_again"},             {EUSERS, 429, "too_many"},
-    {ENOSPC, 507, "no_space"},              {EROFS, 409, "read_only"},
-    {ENOMEM, 503, "no_memory"},             {ENOSYS, 501, "not_supported"},
-    {EOPNOTSUPP, 501, "not_supported"},     {ETIMEDOUT, 504, "timed_out"},
-    {ECONNREFUSED, 503, "unavailable"},     {ECONNRESET, 502, "connection_lost"},
-    {EPIPE, 502, "connection_lost"},        {EPROTO, 502, "bad_answer"},
-    {ENOTCONN, 503, "unavailable"},         {EHOSTDOWN, 503, "unavailable"},
+    {EINVAL, 400, "invalid_request"},
+    {EBADMSG, 400, "invalid_request"},
+    {ENAMETOOLONG, 400, "name_too_long"},
+    {ERANGE, 400, "out_of_range"},
+    {EKEYREJECTED, 401, "unauthorized"},
+    {EACCES, 403, "permission_denied"},
+    {EPERM, 403, "not_permitted"},
+    {ENOENT, 404, "not_found"},
+    {ESRCH, 404, "not_found"},
+    {ENOTDIR, 400, "not_a_directory"},
+    {EISDIR, 400, "is_a_directory"},
+    {ELOOP, 400, "too_many_links"},
+    {EEXIST, 409, "already_exists"},
+    {EBUSY, 409, "busy"},
+    {ECANCELED, 499, "client_gone"},
+    {ENOTEMPTY, 409, "not_empty"},
+    {ETXTBSY, 409, "file_busy"},
+    {EXDEV, 409, "other_file_system"},
+    {ESTALE, 409, "conflict"},
+    {E2BIG, 413, "too_large"},
+    {EFBIG, 413, "too_large"},
+    {EDQUOT, 429, "quota_exceeded"},
+    {EAGAIN, 429, "try_again"},
+    {EUSERS, 429, "too_many"},
+    {ENOSPC, 507, "no_space"},
+    {EROFS, 409, "read_only"},
+    {ENOMEM, 503, "no_memory"},
+    {ENOSYS, 501, "not_supported"},
+    {EOPNOTSUPP, 501, "not_supported"},
+    {ETIMEDOUT, 504, "timed_out"},
+    {ECONNREFUSED, 503, "unavailable"},
+    {ECONNRESET, 502, "connection_lost"},
+    {EPIPE, 502, "connection_lost"},
+    {EPROTO, 502, "bad_answer"},
+    {ENOTCONN, 503, "unavailable"},
+    {EHOSTDOWN, 503, "unavailable"},
     {ESHUTDOWN, 503, "shutting_down"},
 };
 
@@ -37,9 +55,10 @@ static const struct {
     const char *reason;
     int status;
 } special[] = {
-    {"template_not_found", 400}, {"pool_full", 507}, {"no_capacity", 503}, {"rate_limited", 429},
-    {"method_not_allowed", 405}, {"client_too_slow", 408}, {"websocket_expected", 426},
-    {"unavailable", 503}, {"bad_answer", 502}, {"answer_cut", 502}, {"answer_too_large", 502},
+    {"template_not_found", 400}, {"pool_full", 507},          {"no_capacity", 503},
+    {"rate_limited", 429},       {"method_not_allowed", 405}, {"client_too_slow", 408},
+    {"websocket_expected", 426}, {"unavailable", 503},        {"bad_answer", 502},
+    {"answer_cut", 502},         {"answer_too_large", 502},
 };
 
 /* A text that was cut inside a UTF-8 character loses the rest of that character, so that JSON can carry it. */
@@ -62,7 +81,8 @@ static void drop_partial_character(char *s)
     }
 }
 
-static PRINTF(4, 0) void err_put(struct err *e, int code, const char *reason, const char *fmt, va_list ap)
+static PRINTF(4, 0) void err_put(struct err *e, int code, const char *reason, const char *fmt,
+                                 va_list ap)
 {
     ASSERT(code < 0);
     if (!e) {

@@ -13,7 +13,7 @@
 /* Shared with children, so that a point in the jail child counts like one in the node manager. */
 static int *passed;
 static int fail_at;
-static const char *only = ""; /* static: the environment's */
+static const char *only = "";   /* static: the environment's */
 static int killer_fd = FD_NONE; /* the killer's pipe; with SPACE_FAULT_KILL */
 static int self_fd = FD_NONE;   /* the program's pidfd */
 
@@ -56,7 +56,8 @@ void fault_init(void)
 
 bool fault_hit(const char *name)
 {
-    if (!passed || !str_starts(name, only) || __atomic_add_fetch(passed, 1, __ATOMIC_SEQ_CST) != fail_at) {
+    if (!passed || !str_starts(name, only) ||
+        __atomic_add_fetch(passed, 1, __ATOMIC_SEQ_CST) != fail_at) {
         return false;
     }
     fprintf(stderr, "fault point %d: %s\n", fail_at, name);

@@ -23,7 +23,8 @@ MUST_CHECK int fs_read_file(int dir_fd, const char *name, struct buf *b);
  * Replaces name by data so that after a crash either the old or the new content is there: temporary
  * file in the same folder, fsync, rename, fsync of the folder.
  */
-MUST_CHECK int fs_write_file_durable(int dir_fd, const char *name, const void *data, size_t len, mode_t mode);
+MUST_CHECK int fs_write_file_durable(int dir_fd, const char *name, const void *data, size_t len,
+                                     mode_t mode);
 /* Makes path and its parents; 0 when it is there already. */
 MUST_CHECK int fs_mkdir_all(const char *path, mode_t mode);
 /* Makes and opens a folder beneath dir_fd; fine when it exists. */

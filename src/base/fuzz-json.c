@@ -21,7 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ASSERT(e.code == r && e.msg[0]);
         return 0;
     }
-    IGNORE_RESULT(json_check_object(value, fields, ARRAY_SIZE(fields), &e)); /* only must not crash */
+    IGNORE_RESULT(
+        json_check_object(value, fields, ARRAY_SIZE(fields), &e)); /* only must not crash */
     ASSERT(json_write(value, &text) == 0);
     ASSERT(json_parse_object(text.data, text.len, &again, &e) == 0);
     ASSERT(json_equal(value, again));

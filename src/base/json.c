@@ -9,8 +9,9 @@ int json_parse_any(const void *text, size_t len, json_t **ret, struct err *e)
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &where);
 
     if (!root) {
-        return err_set(e, -EINVAL, "invalid_json", "the body is not valid JSON: %.120s at line %d column %d",
-                       where.text, where.line, where.column);
+        return err_set(e, -EINVAL, "invalid_json",
+                       "the body is not valid JSON: %.120s at line %d column %d", where.text,
+                       where.line, where.column);
     }
     *ret = root;
     return 0;
@@ -40,7 +41,8 @@ static bool is_string_map(json_t *value)
     if (!json_is_object(value)) {
         return false;
     }
-    json_object_foreach(value, key, item) {
+    json_object_foreach(value, key, item)
+    {
         if (!json_is_string(item)) {
             return false;
         }
@@ -69,7 +71,8 @@ static bool type_matches(json_t *value, enum json_field_type type)
     return false;
 }
 
-static const struct json_field *find_field(const struct json_field *fields, size_t n, const char *name)
+static const struct json_field *find_field(const struct json_field *fields, size_t n,
+                                           const char *name)
 {
     for (size_t i = 0; i < n; i++) {
         if (str_eq(fields[i].name, name)) {
@@ -81,17 +84,19 @@ static const struct json_field *find_field(const struct json_field *fields, size
 
 int json_check_object(json_t *object, const struct json_field *fields, size_t n, struct err *e)
 {
-    static const char *const type_names[] = {"a string",  "an integer", "true or false",         "an object",
-                                             "an array", "an object of strings", "a value"};
+    static const char *const type_names[] = {"a string",  "an integer", "true or false",
+                                             "an object", "an array",   "an object of strings",
+                                             "a value"};
     const char *name;
     json_t *value;
 
-    json_object_foreach(object, name, value) {
+    json_object_foreach(object, name, value)
+    {
         const struct json_field *field = find_field(fields, n, name);
 
         if (!field) {
-            return err_field(e, -EINVAL, "unknown_field", name, "there is no field '%.60s' here: remove it",
-                             name);
+            return err_field(e, -EINVAL, "unknown_field", name,
+                             "there is no field '%.60s' here: remove it", name);
         }
         if (json_is_null(value) && (field->flags & JSON_NULLABLE)) {
             continue;
@@ -103,8 +108,9 @@ int json_check_object(json_t *object, const struct json_field *fields, size_t n,
     }
     for (size_t i = 0; i < n; i++) {
         if ((fields[i].flags & JSON_REQUIRED) && !json_object_get(object, fields[i].name)) {
-            return err_field(e, -EINVAL, "missing_field", fields[i].name, "'%s' is missing: give %s",
-                             fields[i].name, type_names[fields[i].type]);
+            return err_field(e, -EINVAL, "missing_field", fields[i].name,
+                             "'%s' is missing: give %s", fields[i].name,
+                             type_names[fields[i].type]);
         }
     }
     return 0;
@@ -137,8 +143,9 @@ int json_get_bounded(json_t *object, const char *name, struct json_bounds bounds
     int64_t value = json_get_int(object, name, bounds.fallback);
 
     if (json_object_get(object, name) && (value < bounds.min || value > bounds.max)) {
-        return err_field(e, -EINVAL, "out_of_range", name, "'%s' must be from %lld to %lld, not %lld", name,
-                         (long long)bounds.min, (long long)bounds.max, (long long)value);
+        return err_field(e, -EINVAL, "out_of_range", name,
+                         "'%s' must be from %lld to %lld, not %lld", name, (long long)bounds.min,
+                         (long long)bounds.max, (long long)value);
     }
     *ret = value;
     return 0;
@@ -173,7 +180,8 @@ json_t *json_error_object(const struct err *e)
     json_t *inner = json_pack("{s:s, s:s}", "code", err_reason(e), "message", e->msg);
 
     if (!inner) { /* the message holds bytes that are not UTF-8 */
-        inner = json_pack("{s:s, s:s}", "code", err_reason(e), "message", "the message cannot be shown");
+        inner = json_pack("{s:s, s:s}", "code", err_reason(e), "message",
+                          "the message cannot be shown");
     }
     ASSERT(inner);
     if (e->field[0]) {

@@ -46,7 +46,8 @@ MUST_CHECK int json_parse_object(const void *text, size_t len, json_t **ret, str
 /* Also for answers that may be arrays. */
 MUST_CHECK int json_parse_any(const void *text, size_t len, json_t **ret, struct err *e);
 /* Types right, required ones there, nothing unknown. */
-MUST_CHECK int json_check_object(json_t *object, const struct json_field *fields, size_t n, struct err *e);
+MUST_CHECK int json_check_object(json_t *object, const struct json_field *fields, size_t n,
+                                 struct err *e);
 /* Optional fields: the default is given back when the field is absent or null. Borrowed strings. */
 const char *json_get_string(json_t *object, const char *name, const char *fallback);
 int64_t json_get_int(json_t *object, const char *name, int64_t fallback);
@@ -57,8 +58,8 @@ struct json_bounds {
     int64_t max;
     int64_t fallback;
 };
-MUST_CHECK int json_get_bounded(json_t *object, const char *name, struct json_bounds bounds, int64_t *ret,
-                                struct err *e);
+MUST_CHECK int json_get_bounded(json_t *object, const char *name, struct json_bounds bounds,
+                                int64_t *ret, struct err *e);
 /* Compact text onto b. -E2BIG. */
 MUST_CHECK int json_write(const json_t *value, struct buf *b);
 /* The text as a heap string. */

@@ -9,14 +9,14 @@
 #define EVENTS_PER_ROUND 64
 
 struct loop_io {
-    struct loop *loop;      /* borrowed: lives longer */
-    struct loop_io *next;   /* owned: dead handles wait here */
-    int fd;                 /* borrowed: the caller's */
+    struct loop *loop;    /* borrowed: lives longer */
+    struct loop_io *next; /* owned: dead handles wait here */
+    int fd;               /* borrowed: the caller's */
     uint32_t events;
     bool dead;
     bool registered;
     loop_io_fn fn;
-    void *arg;              /* borrowed: the caller's */
+    void *arg; /* borrowed: the caller's */
 };
 
 struct loop_timer {
@@ -25,7 +25,7 @@ struct loop_timer {
     uint64_t deadline_ns;
     bool dead;
     loop_fn fn;
-    void *arg;               /* borrowed: the caller's */
+    void *arg; /* borrowed: the caller's */
 };
 
 struct deferred {
@@ -35,12 +35,12 @@ struct deferred {
 };
 
 struct loop {
-    int epoll_fd;                /* owned */
-    int wake_fd;                 /* owned */
+    int epoll_fd; /* owned */
+    int wake_fd;  /* owned */
     bool stopped;
-    struct loop_io *dead_ios;    /* owned */
-    struct loop_timer *timers;   /* unordered: a daemon has a few dozen */
-    struct deferred *deferred;   /* owned: in order */
+    struct loop_io *dead_ios;  /* owned */
+    struct loop_timer *timers; /* unordered: a daemon has a few dozen */
+    struct deferred *deferred; /* owned: in order */
     struct deferred **deferred_end;
 };
 

@@ -75,7 +75,8 @@ static void err_is_cut_between_characters(void)
     }
     err_field(&e, -EINVAL, NULL, text, "x%s", text);
     json = json_error_object(&e);
-    CHECK(strlen(json_string_value(json_object_get(json_object_get(json, "error"), "message"))) > 380);
+    CHECK(strlen(json_string_value(json_object_get(json_object_get(json, "error"), "message"))) >
+          380);
     CHECK(json_object_get(json_object_get(json, "error"), "field"));
     json_decref(json);
 }
@@ -100,8 +101,9 @@ static void numbers_are_strict(void)
     static const struct {
         const char *text;
         int r;
-    } cases[] = {{"0", 0},        {"100", 0},    {"101", -ERANGE}, {"-1", -EINVAL}, {"", -EINVAL},
-                 {"1 ", -EINVAL}, {"+1", -EINVAL}, {"0x1", -EINVAL}, {"99999999999999999999", -ERANGE}};
+    } cases[] = {{"0", 0},        {"100", 0},       {"101", -ERANGE},
+                 {"-1", -EINVAL}, {"", -EINVAL},    {"1 ", -EINVAL},
+                 {"+1", -EINVAL}, {"0x1", -EINVAL}, {"99999999999999999999", -ERANGE}};
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         uint64_t v = 7;
@@ -152,7 +154,8 @@ static void children_are_waited_for_and_have_no_descriptors(void)
     int status = 0;
 
     REQUIRE(pipe(pipe_fds) == 0); /* on purpose not close-on-exec */
-    REQUIRE(proc_spawn(&(struct proc_spec){argv, NULL, FD_NONE, pipe_fds[1], FD_NONE, false}, &p, NULL) == 0);
+    REQUIRE(proc_spawn(&(struct proc_spec){argv, NULL, FD_NONE, pipe_fds[1], FD_NONE, false}, &p,
+                       NULL) == 0);
     CHECK_INT(proc_wait(&p, deadline_in_ms(10000), &status), 0);
     CHECK_INT(WEXITSTATUS(status), 7);
     CHECK(read(pipe_fds[0], out, sizeof(out) - 1) > 0);
@@ -228,8 +231,10 @@ static void base64_is_strict(void)
     CHECK_INT(base64_decode("b===", 4, &b), -EINVAL);
 }
 
-TEST_MAIN(T(buf_keeps_its_ceiling), T(buf_survives_many_small_moves), T(err_wraps_outermost_first), T(err_is_cut_between_characters),
-         
+TEST_MAIN(T(buf_keeps_its_ceiling), T(buf_survives_many_small_moves), T(err_wraps_outermost_first),
+          T(err_is_cut_between_characters),
+
           T(ids_are_well_formed_and_differ), T(numbers_are_strict), T(files_are_replaced_whole),
           T(long_socket_paths_are_refused), T(children_are_waited_for_and_have_no_descriptors),
-          T(loop_timers_fire_once_and_may_free_themselves), T(json_names_the_field), T(base64_is_strict))
+          T(loop_timers_fire_once_and_may_free_themselves), T(json_names_the_field),
+          T(base64_is_strict))

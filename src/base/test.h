@@ -23,7 +23,10 @@ struct test_case {
 static int test_failures __attribute__((unused));
 static const char *test_skipped __attribute__((unused));
 
-#define T(fn) {#fn, fn}
+#define T(fn) \
+    { \
+#fn, fn \
+    }
 #define TEST_FAIL(...) \
     do { \
         test_failures++; \
@@ -50,7 +53,8 @@ static const char *test_skipped __attribute__((unused));
         const char *got_ = (got); \
         const char *want_ = (want); \
         if (!got_ || !want_ || strcmp(got_, want_) != 0) { \
-            TEST_FAIL("%s is '%s', not '%s'", #got, got_ ? got_ : "(null)", want_ ? want_ : "(null)"); \
+            TEST_FAIL("%s is '%s', not '%s'", #got, got_ ? got_ : "(null)", \
+                      want_ ? want_ : "(null)"); \
         } \
     } while (0)
 #define CHECK_MEM(got, want, len) CHECK(memcmp((got), (want), (len)) == 0)
@@ -89,7 +93,8 @@ static inline int test_run_all(const struct test_case *cases, size_t n, int argc
         }
         failed += test_failures > 0;
         printf("%s %zu - %s%s%s\n", test_failures ? "not ok" : "ok", i + 1, cases[i].name,
-               test_skipped && !strict ? " # SKIP " : "", test_skipped && !strict ? test_skipped : "");
+               test_skipped && !strict ? " # SKIP " : "",
+               test_skipped && !strict ? test_skipped : "");
     }
     return failed ? 1 : 0;
 }

@@ -46,7 +46,11 @@
     })
 
 /* The only way to drop the result of a MUST_CHECK function; say why beside it. */
-#define IGNORE_RESULT(call) ({ __typeof__(call) ignored_ = (call); (void)ignored_; })
+#define IGNORE_RESULT(call) \
+    ({ \
+        __typeof__(call) ignored_ = (call); \
+        (void)ignored_; \
+    })
 
 /* For mistakes of ours, compiled in always; never on bytes, files or answers from outside. */
 #define ASSERT(cond) \
@@ -72,8 +76,18 @@ NORETURN void assert_failed(const char *cond, const char *file, int line, const 
     } \
     struct util_semicolon_
 
-#define TAKE_PTR(p) ({ __typeof__(p) taken_ = (p); (p) = NULL; taken_; })
-#define TAKE_FD(fd) ({ int taken_ = (fd); (fd) = FD_NONE; taken_; })
+#define TAKE_PTR(p) \
+    ({ \
+        __typeof__(p) taken_ = (p); \
+        (p) = NULL; \
+        taken_; \
+    })
+#define TAKE_FD(fd) \
+    ({ \
+        int taken_ = (fd); \
+        (fd) = FD_NONE; \
+        taken_; \
+    })
 
 /* Cleanup helpers; both keep errno. */
 void util_freep(void *pointer_to_pointer);

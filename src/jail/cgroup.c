@@ -2,8 +2,8 @@
 #include "jail/cgroup.h"
 
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/fault.h"
+#include "base/fs.h"
 
 #include <dirent.h>
 #include <fcntl.h>

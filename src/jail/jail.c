@@ -2,8 +2,8 @@
 #include "jail/jail.h"
 
 #include "base/clock.h"
-#include "base/sock.h"
 #include "base/fault.h"
+#include "base/sock.h"
 #include "jail/filter.h"
 #include "jail/jail-internal.h"
 

@@ -135,8 +135,8 @@ static int ask_for_vmm(struct machine *m, const struct machine_spec *spec, struc
     return 0;
 }
 
-int machine_start(const struct machine_host *host, const struct machine_spec *spec, uint64_t deadline_ns,
-                  struct machine **ret, struct err *e)
+int machine_start(const struct machine_host *host, const struct machine_spec *spec,
+                  uint64_t deadline_ns, struct machine **ret, struct err *e)
 {
     struct machine *m = machine_new(host, spec->id);
     int r = ask_for_vmm(m, spec, e);
@@ -146,7 +146,8 @@ int machine_start(const struct machine_host *host, const struct machine_spec *sp
         machine_forget(m);
         return r;
     }
-    r = spec->base ? host->driver->ping(m, deadline_ns, e) : host->driver->restore(m, deadline_ns, e);
+    r = spec->base ? host->driver->ping(m, deadline_ns, e)
+                   : host->driver->restore(m, deadline_ns, e);
     if (r == 0) {
         r = priv_machine_seal(host->priv, spec->id, e);
     }
@@ -181,8 +182,8 @@ static int find_machine(const struct machine_host *host, const struct machine_re
     }
 }
 
-int machine_adopt(const struct machine_host *host, const struct machine_record *record, struct machine **ret,
-                  struct err *e)
+int machine_adopt(const struct machine_host *host, const struct machine_record *record,
+                  struct machine **ret, struct err *e)
 {
     struct machine *m = machine_new(host, record->id);
     int r;

@@ -36,7 +36,8 @@ struct machine_spec {
     enum qemu_accel accel;
     uint32_t vcpus;
     uint32_t memory_mib;
-    bool base; /* boots kernel and initrd, writes its RAM through to memory_fd; else restores device_state_fd */
+    bool
+        base; /* boots kernel and initrd, writes its RAM through to memory_fd; else restores device_state_fd */
     /* Borrowed for the call; FD_NONE where the kind of machine has none. See ipc/priv.h for what each must be. */
     int memory_fd;
     int disk_fd;
@@ -62,7 +63,8 @@ struct machine_driver {
     MUST_CHECK int (*restore)(struct machine *m, uint64_t deadline_ns, struct err *e);
     MUST_CHECK int (*pause)(struct machine *m, uint64_t deadline_ns, struct err *e);
     MUST_CHECK int (*resume)(struct machine *m, uint64_t deadline_ns, struct err *e);
-    MUST_CHECK int (*resize_disk)(struct machine *m, uint64_t size_bytes, uint64_t deadline_ns, struct err *e);
+    MUST_CHECK int (*resize_disk)(struct machine *m, uint64_t size_bytes, uint64_t deadline_ns,
+                                  struct err *e);
     MUST_CHECK int (*save_state)(struct machine *m, int fd, uint64_t deadline_ns, struct err *e);
     MUST_CHECK int (*ping)(struct machine *m, uint64_t deadline_ns, struct err *e);
 };
@@ -84,7 +86,8 @@ void machine_forget(struct machine *m);
 MUST_CHECK int machine_pause(struct machine *m, uint64_t deadline_ns, struct err *e);
 MUST_CHECK int machine_resume(struct machine *m, uint64_t deadline_ns, struct err *e);
 /* Grows the disk file and tells the guest. */
-MUST_CHECK int machine_resize_disk(struct machine *m, uint64_t size_bytes, uint64_t deadline_ns, struct err *e);
+MUST_CHECK int machine_resize_disk(struct machine *m, uint64_t size_bytes, uint64_t deadline_ns,
+                                   struct err *e);
 /* Device state alone, into fd (write-only file); the machine must be paused. */
 MUST_CHECK int machine_save_state(struct machine *m, int fd, uint64_t deadline_ns, struct err *e);
 

@@ -35,7 +35,7 @@ struct memory_copy {
     size_t n_regions;
     bool soft_dirty; /* the kernel tracks it */
     unsigned round;
-    uint8_t *written;   /* owned: a bit per page that out_fd holds from us */
+    uint8_t *written; /* owned: a bit per page that out_fd holds from us */
     uint64_t n_pages;
     uint64_t entries[ENTRIES_PER_READ];
     uint8_t data[PAGES_PER_COPY * PAGE_BYTES];
@@ -52,8 +52,8 @@ static bool parse_region(const char *line, uint64_t ram_inode, struct region *re
     char perms[5];
     uint64_t inode;
 
-    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %" SCNu64, &ret->start, &ret->end, perms,
-               &ret->offset, &inode) != 5) {
+    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %" SCNu64, &ret->start, &ret->end,
+               perms, &ret->offset, &inode) != 5) {
         return false;
     }
     return str_eq(perms, "rw-p") && inode == ram_inode;
@@ -77,8 +77,8 @@ static int find_regions(struct memory_copy *c, uint64_t ram_bytes)
         if (!parse_region(line, c->files.ram_inode, &region)) {
             continue;
         }
-        if (c->n_regions == REGIONS_MAX || region.end <= region.start || region.offset > ram_bytes ||
-            region.end - region.start > ram_bytes - region.offset) {
+        if (c->n_regions == REGIONS_MAX || region.end <= region.start ||
+            region.offset > ram_bytes || region.end - region.start > ram_bytes - region.offset) {
             return -EBADMSG;
         }
         found += region.end - region.start;
@@ -100,12 +100,14 @@ bool memory_copy_soft_dirty(void)
     uint64_t entry = 0;
 
     *page = 1; /* fresh pages count as dirty where dirtiness is tracked */
-    return fd >= 0 && pread(fd, &entry, sizeof(entry), (off_t)((uintptr_t)page / PAGE_BYTES * sizeof(entry))) ==
-                          (ssize_t)sizeof(entry) &&
+    return fd >= 0 &&
+           pread(fd, &entry, sizeof(entry),
+                 (off_t)((uintptr_t)page / PAGE_BYTES * sizeof(entry))) == (ssize_t)sizeof(entry) &&
            (entry & ENTRY_SOFT_DIRTY);
 }
 
-int memory_copy_new(const struct memory_copy_files *files, uint64_t ram_bytes, struct memory_copy **ret)
+int memory_copy_new(const struct memory_copy_files *files, uint64_t ram_bytes,
+                    struct memory_copy **ret)
 {
     CLEANUP(memory_copy_freep) struct memory_copy *c = xnew(struct memory_copy);
     int r;
@@ -148,7 +150,8 @@ static bool wanted(const struct memory_copy *c, uint64_t entry, uint64_t page)
     return !c->soft_dirty || (entry & ENTRY_SOFT_DIRTY) || !was_written(c, page);
 }
 
-static int write_pages(struct memory_copy *c, uint64_t page, size_t n, struct memory_copy_stats *stats)
+static int write_pages(struct memory_copy *c, uint64_t page, size_t n,
+                       struct memory_copy_stats *stats)
 {
     size_t bytes = n * PAGE_BYTES;
 
@@ -176,7 +179,8 @@ static bool same_as_written(struct memory_copy *c, uint64_t page, size_t n)
            memcmp(c->old, c->data, bytes) == 0;
 }
 
-static int copy_run(struct memory_copy *c, uint64_t address, uint64_t page, size_t n, struct memory_copy_stats *stats)
+static int copy_run(struct memory_copy *c, uint64_t address, uint64_t page, size_t n,
+                    struct memory_copy_stats *stats)
 {
     size_t bytes = n * PAGE_BYTES;
 
@@ -190,8 +194,8 @@ static int copy_run(struct memory_copy *c, uint64_t address, uint64_t page, size
     return write_pages(c, page, n, stats);
 }
 
-static int copy_entries(struct memory_copy *c, const struct region *region, uint64_t first, size_t n,
-                        struct memory_copy_stats *stats)
+static int copy_entries(struct memory_copy *c, const struct region *region, uint64_t first,
+                        size_t n, struct memory_copy_stats *stats)
 {
     uint64_t page = region->offset / PAGE_BYTES + first;
     size_t i = 0;
@@ -201,7 +205,8 @@ static int copy_entries(struct memory_copy *c, const struct region *region, uint
         int r;
 
         stats->private_pages += is_private(c->entries[i]);
-        while (i + run < n && run < PAGES_PER_COPY && wanted(c, c->entries[i + run], page + i + run)) {
+        while (i + run < n && run < PAGES_PER_COPY &&
+               wanted(c, c->entries[i + run], page + i + run)) {
             stats->private_pages += run > 0;
             run++;
         }
@@ -218,7 +223,8 @@ static int copy_entries(struct memory_copy *c, const struct region *region, uint
     return 0;
 }
 
-static int copy_region(struct memory_copy *c, const struct region *region, struct memory_copy_stats *stats)
+static int copy_region(struct memory_copy *c, const struct region *region,
+                       struct memory_copy_stats *stats)
 {
     uint64_t n_pages = (region->end - region->start) / PAGE_BYTES;
 
@@ -227,7 +233,8 @@ static int copy_region(struct memory_copy *c, const struct region *region, struc
         off_t at = (off_t)((region->start / PAGE_BYTES + first) * sizeof(uint64_t));
         int r;
 
-        if (pread(c->files.pagemap_fd, c->entries, n * sizeof(uint64_t), at) != (ssize_t)(n * sizeof(uint64_t))) {
+        if (pread(c->files.pagemap_fd, c->entries, n * sizeof(uint64_t), at) !=
+            (ssize_t)(n * sizeof(uint64_t))) {
             return errno ? -errno : -EIO;
         }
         r = copy_entries(c, region, first, n, stats);

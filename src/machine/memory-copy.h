@@ -19,12 +19,12 @@
 #include "base/err.h"
 
 struct memory_copy_files {
-    int mem_fd;        /* /proc/PID/mem */
-    int pagemap_fd;    /* /proc/PID/pagemap */
-    int maps_fd;       /* /proc/PID/maps */
-    int clear_refs_fd; /* /proc/PID/clear_refs, or FD_NONE */
-    int out_fd;        /* a reflink of the base memory file, O_RDWR */
-    bool soft_dirty;   /* what memory_copy_soft_dirty() says */
+    int mem_fd;         /* /proc/PID/mem */
+    int pagemap_fd;     /* /proc/PID/pagemap */
+    int maps_fd;        /* /proc/PID/maps */
+    int clear_refs_fd;  /* /proc/PID/clear_refs, or FD_NONE */
+    int out_fd;         /* a reflink of the base memory file, O_RDWR */
+    bool soft_dirty;    /* what memory_copy_soft_dirty() says */
     uint64_t ram_inode; /* of the base memory file: tells the RAM among the mappings */
 };
 
@@ -40,7 +40,8 @@ struct memory_copy_stats {
 struct memory_copy;
 
 /* The files are borrowed. -ENOENT: the process has no RAM mapping of that size. */
-MUST_CHECK int memory_copy_new(const struct memory_copy_files *files, uint64_t ram_bytes, struct memory_copy **ret);
+MUST_CHECK int memory_copy_new(const struct memory_copy_files *files, uint64_t ram_bytes,
+                               struct memory_copy **ret);
 void memory_copy_free(struct memory_copy *copy);
 DEFINE_CLEANUP(struct memory_copy *, memory_copy_free);
 MUST_CHECK int memory_copy_round(struct memory_copy *copy, struct memory_copy_stats *ret);
@@ -54,4 +55,5 @@ struct memory_copy_answer {
     uint32_t page_bytes;
     struct memory_copy_stats stats;
 };
-NORETURN void memory_copy_serve(const struct memory_copy_files *files, uint64_t ram_bytes, int control_fd);
+NORETURN void memory_copy_serve(const struct memory_copy_files *files, uint64_t ram_bytes,
+                                int control_fd);

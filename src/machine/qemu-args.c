@@ -52,8 +52,8 @@ static void add_machine(struct writer *w, const struct qemu_args_spec *spec)
     add(w, QEMU_PATH);
     add(w, "-name");
     add(w, "%s", spec->id);
-    for (const char *const *word = (const char *const[]){"-nodefaults", "-no-user-config", "-display", "none",
-                                                         "-no-reboot", NULL};
+    for (const char *const *word = (const char *const[]){"-nodefaults", "-no-user-config",
+                                                         "-display", "none", "-no-reboot", NULL};
          *word; word++) {
         add(w, "%s", *word);
     }
@@ -68,8 +68,8 @@ static void add_machine(struct writer *w, const struct qemu_args_spec *spec)
     add(w, "-m");
     add(w, "size=%uM", spec->memory_mib);
     add(w, "-object");
-    add(w, "memory-backend-file,id=ram,size=%uM,mem-path=%s,%s", spec->memory_mib, spec->memory_path,
-        spec->boot ? "share=on" : "share=off,readonly=on,rom=off");
+    add(w, "memory-backend-file,id=ram,size=%uM,mem-path=%s,%s", spec->memory_mib,
+        spec->memory_path, spec->boot ? "share=on" : "share=off,readonly=on,rom=off");
 }
 
 static void add_devices(struct writer *w, const struct qemu_args_spec *spec)

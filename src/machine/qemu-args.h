@@ -28,14 +28,18 @@
 #define QEMU_NODE_DISK "disk"
 #define QEMU_FDSET_DEVICE_STATE "/dev/fdset/2"
 
-enum qemu_accel { QEMU_ACCEL_TCG, QEMU_ACCEL_KVM };
+enum qemu_accel {
+    QEMU_ACCEL_TCG,
+    QEMU_ACCEL_KVM
+};
 
 struct qemu_args_spec {
     const char *id; /* borrowed: [a-z0-9] only; the VMM's name in ps */
     enum qemu_accel accel;
     uint32_t vcpus;
     uint32_t memory_mib;
-    bool boot; /* boots kernel and initrd with RAM shared into the memory file; else waits for a device state */
+    bool
+        boot; /* boots kernel and initrd with RAM shared into the memory file; else waits for a device state */
     const char *memory_path; /* borrowed: names inside the jail */
     const char *kernel_path; /* borrowed: with boot */
     const char *initrd_path; /* borrowed: with boot */

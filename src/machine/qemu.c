@@ -16,8 +16,8 @@
 #define SAVE_FDSET 3
 #define MIGRATE_POLL_NS 200000L
 
-static int command(struct machine *m, const char *name, json_t *arguments_take, uint64_t deadline_ns,
-                   struct err *e)
+static int command(struct machine *m, const char *name, json_t *arguments_take,
+                   uint64_t deadline_ns, struct err *e)
 {
     return qmp_command_take(machine_qmp(m), name, arguments_take, FD_NONE, deadline_ns, NULL, e);
 }
@@ -40,7 +40,8 @@ static int read_version(int fd, char version[static 32], struct err *e)
     snprintf(version, 32, "%.*s", (int)strcspn(at + 8, " \n("), at + 8);
     if (major < QEMU_VERSION_MIN_MAJOR ||
         (major == QEMU_VERSION_MIN_MAJOR && minor < QEMU_VERSION_MIN_MINOR)) {
-        return err_set(e, -ENOTSUP, NULL, "QEMU %s is too old: %d.%d or newer is needed (on Debian 12 from backports)",
+        return err_set(e, -ENOTSUP, NULL,
+                       "QEMU %s is too old: %d.%d or newer is needed (on Debian 12 from backports)",
                        version, QEMU_VERSION_MIN_MAJOR, QEMU_VERSION_MIN_MINOR);
     }
     return 0;
@@ -67,7 +68,8 @@ static int qemu_probe(char version[static 32], struct err *e)
     }
     write_end = fd_close(write_end);
     r = read_version(read_end, version, e);
-    IGNORE_RESULT(proc_wait(&proc, DEADLINE_NEVER, &status)); /* it has closed its output: it ends */
+    IGNORE_RESULT(
+        proc_wait(&proc, DEADLINE_NEVER, &status)); /* it has closed its output: it ends */
     return r;
 }
 
@@ -81,7 +83,8 @@ static int migration_state(struct machine *m, uint64_t deadline_ns, struct err *
 {
     cleanup_json json_t *answer = NULL;
     const char *status;
-    int r = qmp_command_take(machine_qmp(m), "query-migrate", NULL, FD_NONE, deadline_ns, &answer, e);
+    int r =
+        qmp_command_take(machine_qmp(m), "query-migrate", NULL, FD_NONE, deadline_ns, &answer, e);
 
     if (r < 0) {
         return r;
@@ -96,8 +99,8 @@ static int migration_state(struct machine *m, uint64_t deadline_ns, struct err *
 static int qemu_restore(struct machine *m, uint64_t deadline_ns, struct err *e)
 {
     const struct timespec pause = {.tv_nsec = MIGRATE_POLL_NS};
-    int r = command(m, "migrate-incoming", json_pack("{s:s}", "uri", "file:" QEMU_FDSET_DEVICE_STATE),
-                    deadline_ns, e);
+    int r = command(m, "migrate-incoming",
+                    json_pack("{s:s}", "uri", "file:" QEMU_FDSET_DEVICE_STATE), deadline_ns, e);
 
     while (r == 0) {
         r = migration_state(m, deadline_ns, e);
@@ -105,7 +108,8 @@ static int qemu_restore(struct machine *m, uint64_t deadline_ns, struct err *e)
             return err_set(e, -ETIMEDOUT, NULL, "the VMM did not restore the device state in time");
         }
         if (r == 0) {
-            nanosleep(&pause, NULL); /* QEMU sends no event for this without a capability of its own */
+            nanosleep(&pause,
+                      NULL); /* QEMU sends no event for this without a capability of its own */
         }
     }
     return r < 0 ? r : 0;
@@ -121,26 +125,28 @@ static int qemu_resume(struct machine *m, uint64_t deadline_ns, struct err *e)
     return command(m, "cont", NULL, deadline_ns, e);
 }
 
-static int qemu_resize_disk(struct machine *m, uint64_t size_bytes, uint64_t deadline_ns, struct err *e)
+static int qemu_resize_disk(struct machine *m, uint64_t size_bytes, uint64_t deadline_ns,
+                            struct err *e)
 {
-    return command(m, "block_resize",
-                   json_pack("{s:s, s:I}", "node-name", QEMU_NODE_DISK, "size", (json_int_t)size_bytes),
-                   deadline_ns, e);
+    return command(
+        m, "block_resize",
+        json_pack("{s:s, s:I}", "node-name", QEMU_NODE_DISK, "size", (json_int_t)size_bytes),
+        deadline_ns, e);
 }
 
 static int qemu_save_state(struct machine *m, int fd, uint64_t deadline_ns, struct err *e)
 {
     char name[32];
-    int r = qmp_command_take(machine_qmp(m), "add-fd", json_pack("{s:i}", "fdset-id", SAVE_FDSET), fd,
-                             deadline_ns, NULL, e);
+    int r = qmp_command_take(machine_qmp(m), "add-fd", json_pack("{s:i}", "fdset-id", SAVE_FDSET),
+                             fd, deadline_ns, NULL, e);
 
     if (r < 0) {
         return r;
     }
     snprintf(name, sizeof(name), "/dev/fdset/%d", SAVE_FDSET);
     /* Generic in spite of its name: all devices, no RAM. */
-    r = command(m, "xen-save-devices-state", json_pack("{s:s, s:b}", "filename", name, "live", 0), deadline_ns,
-                e);
+    r = command(m, "xen-save-devices-state", json_pack("{s:s, s:b}", "filename", name, "live", 0),
+                deadline_ns, e);
     IGNORE_RESULT(command(m, "remove-fd", json_pack("{s:i}", "fdset-id", SAVE_FDSET), deadline_ns,
                           NULL)); /* a set that stays is harmless */
     return r;

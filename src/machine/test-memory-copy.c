@@ -66,7 +66,8 @@ static void write_pages(struct fake_machine *m, uint32_t first, uint32_t count)
     uint32_t pages[2] = {first, count};
     char done;
 
-    ASSERT(write(m->to_fd, pages, sizeof(pages)) == (ssize_t)sizeof(pages) && read(m->from_fd, &done, 1) == 1);
+    ASSERT(write(m->to_fd, pages, sizeof(pages)) == (ssize_t)sizeof(pages) &&
+           read(m->from_fd, &done, 1) == 1);
 }
 
 static bool start_machine(struct fake_machine *m, bool soft_dirty)
@@ -96,13 +97,14 @@ static bool start_machine(struct fake_machine *m, bool soft_dirty)
     ASSERT(read(m->from_fd, &ready, 1) == 1);
     IGNORE_RESULT(fs_remove_tree(AT_FDCWD, dir)); /* the mapping stays */
     ASSERT(fstat(base_fd, &st) == 0);
-    m->files = (struct memory_copy_files){.mem_fd = open_proc(m->pid, "mem", O_RDONLY),
-                                          .pagemap_fd = open_proc(m->pid, "pagemap", O_RDONLY),
-                                          .maps_fd = FD_NONE,
-                                          .clear_refs_fd = open_proc(m->pid, "clear_refs", O_WRONLY),
-                                          .out_fd = m->out_fd,
-                                          .soft_dirty = soft_dirty,
-                                          .ram_inode = st.st_ino};
+    m->files =
+        (struct memory_copy_files){.mem_fd = open_proc(m->pid, "mem", O_RDONLY),
+                                   .pagemap_fd = open_proc(m->pid, "pagemap", O_RDONLY),
+                                   .maps_fd = FD_NONE,
+                                   .clear_refs_fd = open_proc(m->pid, "clear_refs", O_WRONLY),
+                                   .out_fd = m->out_fd,
+                                   .soft_dirty = soft_dirty,
+                                   .ram_inode = st.st_ino};
     m->inode = st.st_ino;
     m->files.maps_fd = open_proc(m->pid, "maps", O_RDONLY);
     return true;
@@ -202,5 +204,5 @@ static void another_size_is_refused(void)
     end_machine(&m);
 }
 
-TEST_MAIN(T(rounds_copy_what_is_private_and_then_what_changed), T(the_same_where_the_kernel_tracks_changes),
-          T(another_size_is_refused))
+TEST_MAIN(T(rounds_copy_what_is_private_and_then_what_changed),
+          T(the_same_where_the_kernel_tracks_changes), T(another_size_is_refused))

@@ -51,7 +51,8 @@ static int read_recover(json_t *value, struct policy *p, struct err *e)
             return 0;
         }
     }
-    return err_field(e, -EINVAL, "invalid_field", "recover", "'recover' must be 'memory', 'disk' or 'none'");
+    return err_field(e, -EINVAL, "invalid_field", "recover",
+                     "'recover' must be 'memory', 'disk' or 'none'");
 }
 
 static int read_number(const char *name, json_t *value, struct policy *p, struct err *e)
@@ -62,14 +63,16 @@ static int read_number(const char *name, json_t *value, struct policy *p, struct
         if (!str_eq(name, numbers[i].name)) {
             continue;
         }
-        if (!json_is_integer(value) || v < 0 || v > numbers[i].max || (v > 0 && v < numbers[i].min)) {
-            return err_field(e, -EINVAL, "out_of_range", name, "'%s' must be 0 or from %u to %u", name,
-                             numbers[i].min, numbers[i].max);
+        if (!json_is_integer(value) || v < 0 || v > numbers[i].max ||
+            (v > 0 && v < numbers[i].min)) {
+            return err_field(e, -EINVAL, "out_of_range", name, "'%s' must be 0 or from %u to %u",
+                             name, numbers[i].min, numbers[i].max);
         }
         *number_at(p, i) = (uint32_t)v;
         return 0;
     }
-    return err_field(e, -EINVAL, "unknown_field", name, "a policy has no field '%.60s': remove it", name);
+    return err_field(e, -EINVAL, "unknown_field", name, "a policy has no field '%.60s': remove it",
+                     name);
 }
 
 int policy_from_json(json_t *object, struct policy *ret, struct err *e)
@@ -81,8 +84,10 @@ int policy_from_json(json_t *object, struct policy *ret, struct err *e)
     if (!json_is_object(object)) {
         return err_field(e, -EINVAL, "invalid_field", "policy", "'policy' must be an object");
     }
-    json_object_foreach(object, name, value) {
-        int r = str_eq(name, "recover") ? read_recover(value, &p, e) : read_number(name, value, &p, e);
+    json_object_foreach(object, name, value)
+    {
+        int r =
+            str_eq(name, "recover") ? read_recover(value, &p, e) : read_number(name, value, &p, e);
 
         if (r < 0) {
             return r;
@@ -104,6 +109,19 @@ json_t *policy_to_json(const struct policy *policy)
     return out;
 }
 
+bool policy_equal(const struct policy *a, const struct policy *b)
+{
+    struct policy left = *a;
+    struct policy right = *b;
+
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        if (*number_at(&left, i) != *number_at(&right, i)) {
+            return false;
+        }
+    }
+    return left.recover == right.recover;
+}
+
 struct tier {
     uint64_t age_ms;  /* up to this age */
     uint64_t slot_ms; /* one in each; 0: all */
@@ -111,7 +129,8 @@ struct tier {
 };
 
 /* Newest first: the newest of a slot stays, until the tier has as many as it may. */
-static void thin_kind(const struct tier tiers[4], uint64_t now_ms, struct policy_item *items, size_t n, bool full)
+static void thin_kind(const struct tier tiers[4], uint64_t now_ms, struct policy_item *items,
+                      size_t n, bool full)
 {
     uint32_t kept[4] = {0};
     uint64_t last_slot[4] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};

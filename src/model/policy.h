@@ -17,7 +17,11 @@
 
 #include "base/json.h"
 
-enum policy_recover { POLICY_RECOVER_MEMORY, POLICY_RECOVER_DISK, POLICY_RECOVER_NONE };
+enum policy_recover {
+    POLICY_RECOVER_MEMORY,
+    POLICY_RECOVER_DISK,
+    POLICY_RECOVER_NONE
+};
 
 struct policy {
     uint32_t disk_every_s; /* 0: no snapshots by schedule */
@@ -34,6 +38,7 @@ struct policy policy_default(void);
 /* An object with any of the fields; what is not named keeps its default. -EINVAL naming the field. */
 MUST_CHECK int policy_from_json(json_t *object, struct policy *ret, struct err *e);
 json_t *policy_to_json(const struct policy *policy);
+bool policy_equal(const struct policy *a, const struct policy *b);
 
 /* A snapshot as retention sees it. */
 struct policy_item {

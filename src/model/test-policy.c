@@ -64,7 +64,9 @@ static size_t kept(const struct policy_item *items, size_t n)
 /* A snapshot every five minutes for forty days. */
 static void thinning_gets_coarser_with_age(void)
 {
-    enum { N = 40 * 24 * 12 };
+    enum {
+        N = 40 * 24 * 12
+    };
     struct policy p = policy_default();
     struct policy_item *items = xnew_n(struct policy_item, N);
     uint64_t oldest_kept = NOW;
@@ -85,7 +87,9 @@ static void thinning_gets_coarser_with_age(void)
 
 static void thinning_twice_changes_nothing(void)
 {
-    enum { N = 500 };
+    enum {
+        N = 500
+    };
     struct policy p = policy_default();
     struct policy_item items[N] = {0};
     size_t n = 0;
@@ -107,14 +111,16 @@ static void thinning_twice_changes_nothing(void)
 static void what_is_fixed_stays(void)
 {
     struct policy p = policy_default();
-    struct policy_item items[3] = {{.created_at_ms = NOW - 400 * DAY_MS, .fixed = true},
-                                   {.created_at_ms = NOW - 401 * DAY_MS, .full = true, .fixed = true},
-                                   {.created_at_ms = NOW - 402 * DAY_MS}};
+    struct policy_item items[3] = {
+        {.created_at_ms = NOW - 400 * DAY_MS, .fixed = true},
+        {.created_at_ms = NOW - 401 * DAY_MS, .full = true, .fixed = true},
+        {.created_at_ms = NOW - 402 * DAY_MS}};
 
     p.keep_month = 0;
     policy_thin(&p, NOW, items, 3);
     CHECK(!items[0].drop && !items[1].drop && items[2].drop);
 }
 
-TEST_MAIN(T(fields_are_checked_and_named), T(a_policy_survives_json), T(thinning_gets_coarser_with_age),
-          T(thinning_twice_changes_nothing), T(what_is_fixed_stays))
+TEST_MAIN(T(fields_are_checked_and_named), T(a_policy_survives_json),
+          T(thinning_gets_coarser_with_age), T(thinning_twice_changes_nothing),
+          T(what_is_fixed_stays))

@@ -5,9 +5,9 @@
  * machine's user and keeps no more than those files, the output and its control socket. It has no
  * other power over the VMM than the VMM's user has.
  */
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/sock.h"
-#include "base/fault.h"
 #include "jail/filter.h"
 #include "machine/memory-copy.h"
 #include "privileged/fdcheck.h"

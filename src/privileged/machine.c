@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machine primitives of ipc/priv.h. State is in the cgroups and in /proc only. */
 #include "base/clock.h"
-#include "base/proc.h"
 #include "base/fault.h"
+#include "base/proc.h"
 #include "jail/jail.h"
 #include "machine/qemu-args.h"
 #include "privileged/fdcheck.h"

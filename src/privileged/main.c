@@ -11,9 +11,9 @@
  *
  * It exits and starts again at any time: machines go on, and nothing is remembered (cgroup.h).
  */
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/sock.h"
-#include "base/fault.h"
 #include "jail/filter.h"
 #include "machine/qemu-args.h"
 #include "privileged/isolate.h"

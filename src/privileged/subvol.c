@@ -8,8 +8,8 @@
  * component that varies (snapshots/<id>) is opened without following links, and what is to be
  * deleted or copied must be the root of a subvolume.
  */
-#include "base/fs.h"
 #include "base/fault.h"
+#include "base/fs.h"
 #include "privileged/ops.h"
 
 #include <fcntl.h>

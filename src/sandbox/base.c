@@ -71,7 +71,8 @@ static int open_new_file(int dir_fd, const char *name, mode_t mode, uint64_t siz
 
 static int prepare_files(struct build *b, struct err *e)
 {
-    int r = open_new_file(b->dir_fd, "memory", 0666, (uint64_t)b->base->memory_mib << 20, &b->memory_fd);
+    int r = open_new_file(b->dir_fd, "memory", 0666, (uint64_t)b->base->memory_mib << 20,
+                          &b->memory_fd);
 
     if (r == 0) {
         r = open_new_file(b->dir_fd, "disk", 0600, BASE_DISK_BYTES, &b->disk_fd);
@@ -121,7 +122,8 @@ static int rehearse(struct build *b, struct machine *m, struct channel *ch, stru
     int r = template_open(b->node, BASE_REHEARSAL_TEMPLATE, &t, NULL);
 
     if (r == -ENOENT) {
-        log_warn(NULL, "there is no template '" BASE_REHEARSAL_TEMPLATE "': the base machine is not rehearsed, first "
+        log_warn(NULL, "there is no template '" BASE_REHEARSAL_TEMPLATE
+                       "': the base machine is not rehearsed, first "
                        "commands will be slower");
         return 0;
     }
@@ -142,7 +144,8 @@ static int rehearse(struct build *b, struct machine *m, struct channel *ch, stru
 
 static int save(struct build *b, struct machine *m, struct err *e)
 {
-    cleanup_close int device_fd = openat(b->dir_fd, "device", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    cleanup_close int device_fd =
+        openat(b->dir_fd, "device", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     int r;
 
     if (device_fd < 0) {
@@ -161,7 +164,8 @@ static int save(struct build *b, struct machine *m, struct err *e)
 static int run_machine(struct build *b, struct machine *m, struct err *e)
 {
     CLEANUP(channel_freep) struct channel *ch = NULL;
-    int r = channel_new(&(struct channel_options){.path = machine_channel_path(m), .sandbox = b->id}, &ch, e);
+    int r = channel_new(
+        &(struct channel_options){.path = machine_channel_path(m), .sandbox = b->id}, &ch, e);
 
     if (r == 0) {
         r = channel_wait(ch, b->deadline_ns, e);
@@ -178,10 +182,10 @@ static int run_machine(struct build *b, struct machine *m, struct err *e)
 
 static int finish_files(struct build *b, struct err *e)
 {
-    cleanup_json json_t *manifest =
-        json_pack("{s:s, s:s, s:i, s:i, s:s, s:s}", "key", b->base->key, "accel",
-                  node_accel_name(b->base->accel), "vcpus", (int)b->base->vcpus, "memory_mib",
-                  (int)b->base->memory_mib, "vmm_version", b->node->vmm_version, "guest", b->node->guest_id);
+    cleanup_json json_t *manifest = json_pack(
+        "{s:s, s:s, s:i, s:i, s:s, s:s}", "key", b->base->key, "accel",
+        node_accel_name(b->base->accel), "vcpus", (int)b->base->vcpus, "memory_mib",
+        (int)b->base->memory_mib, "vmm_version", b->node->vmm_version, "guest", b->node->guest_id);
     cleanup_free char *text = json_text(manifest);
     int r = 0;
 
@@ -228,22 +232,31 @@ static int boot_and_save(struct build *b, struct err *e)
 
 static int build_base(struct node *node, const struct base *base, struct err *e)
 {
-    struct build b = {.node = node, .base = base, .dir_fd = FD_NONE, .memory_fd = FD_NONE, .disk_fd = FD_NONE,
-                      .console_fd = FD_NONE, .kernel_fd = FD_NONE, .initrd_fd = FD_NONE};
+    struct build b = {.node = node,
+                      .base = base,
+                      .dir_fd = FD_NONE,
+                      .memory_fd = FD_NONE,
+                      .disk_fd = FD_NONE,
+                      .console_fd = FD_NONE,
+                      .kernel_fd = FD_NONE,
+                      .initrd_fd = FD_NONE};
     char temp[ID_SIZE + 8];
     int r;
 
     id_new(ID_MACHINE, b.id);
     snprintf(temp, sizeof(temp), "new-%s", b.id);
-    b.deadline_ns = deadline_in_ms(base->accel == QEMU_ACCEL_KVM ? BOOT_DEADLINE_MS_KVM : BOOT_DEADLINE_MS_TCG);
+    b.deadline_ns =
+        deadline_in_ms(base->accel == QEMU_ACCEL_KVM ? BOOT_DEADLINE_MS_KVM : BOOT_DEADLINE_MS_TCG);
     b.dir_fd = fs_mkdir_open(node->machines_fd, temp, 0700);
-    r = b.dir_fd < 0 ? err_wrap(e, b.dir_fd, "making a folder for a base machine") : boot_and_save(&b, e);
+    r = b.dir_fd < 0 ? err_wrap(e, b.dir_fd, "making a folder for a base machine")
+                     : boot_and_save(&b, e);
     build_done(&b);
     if (r == 0 && renameat(node->machines_fd, temp, node->machines_fd, base->key) < 0) {
         r = err_wrap(e, -errno, "putting the base machine in place");
     }
     if (r < 0) {
-        IGNORE_RESULT(fs_remove_tree(node->machines_fd, temp)); /* swept at the next start if it stays */
+        IGNORE_RESULT(
+            fs_remove_tree(node->machines_fd, temp)); /* swept at the next start if it stays */
         return err_wrap(e, r, "building the base machine %s", base->key);
     }
     return fs_sync_dir(node->machines_fd);
@@ -298,8 +311,8 @@ static int open_or_build(struct node *node, struct base *base, struct err *e)
 static void fall_back_to_emulation(struct node *node, const struct err *why)
 {
     node->accel = QEMU_ACCEL_TCG;
-    snprintf(node->accel_why, sizeof(node->accel_why), "/dev/kvm is there, but a machine does not run on it: %.120s",
-             why->msg);
+    snprintf(node->accel_why, sizeof(node->accel_why),
+             "/dev/kvm is there, but a machine does not run on it: %.120s", why->msg);
     log_warn(NULL, "%s; going on with software emulation", node->accel_why);
 }
 
@@ -338,7 +351,8 @@ static int make_base(struct node *node, struct base *base, struct err *e)
     return r;
 }
 
-int base_get(struct node *node, uint32_t vcpus, uint32_t memory_mib, const struct base **ret, struct err *e)
+int base_get(struct node *node, uint32_t vcpus, uint32_t memory_mib, const struct base **ret,
+             struct err *e)
 {
     struct base *base = find_base(node, vcpus, memory_mib);
     int r = 0;

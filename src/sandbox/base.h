@@ -31,8 +31,8 @@ struct base {
 };
 
 /* Finds or builds; the result lives as long as the node. Building takes seconds. */
-MUST_CHECK int base_get(struct node *node, uint32_t vcpus, uint32_t memory_mib, const struct base **ret,
-                        struct err *e);
+MUST_CHECK int base_get(struct node *node, uint32_t vcpus, uint32_t memory_mib,
+                        const struct base **ret, struct err *e);
 /* A new descriptor of the device state, at its beginning. */
 MUST_CHECK int base_open_device_state(const struct base *base);
 void base_free_all(struct node *node);

@@ -24,12 +24,14 @@ struct bring_identity {
 };
 /* owner is the id of the sandbox whose full snapshot n it is. */
 MUST_CHECK int bring_from_checkpoint(struct resident *res, const char *owner, uint32_t n,
-                                     const struct bring_identity *identity, uint64_t deadline_ns, struct err *e);
+                                     const struct bring_identity *identity, uint64_t deadline_ns,
+                                     struct err *e);
 /* Tells a guest that time has passed, and who it is. */
-MUST_CHECK int bring_identity(struct resident *res, const struct bring_identity *identity, uint64_t deadline_ns,
-                              struct err *e);
+MUST_CHECK int bring_identity(struct resident *res, const struct bring_identity *identity,
+                              uint64_t deadline_ns, struct err *e);
 /* Makes the channel of an adopted machine, and waits until the guest answers. */
-MUST_CHECK int bring_attach(struct resident *res, struct machine *machine_take, uint64_t deadline_ns, struct err *e);
+MUST_CHECK int bring_attach(struct resident *res, struct machine *machine_take,
+                            uint64_t deadline_ns, struct err *e);
 /* Opens the sandbox's disk. */
 MUST_CHECK int bring_open_disk(struct resident *res, struct err *e);
 /* Ends the machine, if any, closes the disk and gives back what was used. */

@@ -66,13 +66,15 @@ static int open_dir(const struct node *node, const char *sandbox_id, uint32_t n,
     if (outer < 0) {
         return outer;
     }
-    return make ? fs_mkdir_open(outer, name, 0700) : fs_open_beneath(outer, name, O_RDONLY | O_DIRECTORY, 0);
+    return make ? fs_mkdir_open(outer, name, 0700)
+                : fs_open_beneath(outer, name, O_RDONLY | O_DIRECTORY, 0);
 }
 
 static int make_files(struct saving *s, struct err *e)
 {
     const struct checkpoint_job *job = s->job;
-    cleanup_close int from = fs_open_beneath(job->node->memory_fd, machine_record(job->machine)->id, O_RDONLY, 0);
+    cleanup_close int from =
+        fs_open_beneath(job->node->memory_fd, machine_record(job->machine)->id, O_RDONLY, 0);
     int r;
 
     if (from < 0) {
@@ -83,8 +85,9 @@ static int make_files(struct saving *s, struct err *e)
         return err_wrap(e, s->dir_fd, "making a folder for the checkpoint");
     }
     s->memory_fd = fs_open_beneath(s->dir_fd, "memory", O_RDWR | O_CREAT | O_EXCL, 0600);
-    s->device_fd = s->memory_fd < 0 ? s->memory_fd
-                                    : fs_open_beneath(s->dir_fd, "device", O_WRONLY | O_CREAT | O_EXCL, 0600);
+    s->device_fd = s->memory_fd < 0
+                       ? s->memory_fd
+                       : fs_open_beneath(s->dir_fd, "device", O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (s->device_fd < 0) {
         return err_wrap(e, s->device_fd, "making the checkpoint's files");
     }
@@ -101,12 +104,13 @@ static int start_copier(struct saving *s, struct err *e)
         return err_wrap(e, -errno, "making a socket pair");
     }
     s->control_fd = pair[0];
-    r = priv_machine_copy(s->job->node->host.priv,
-                          &(struct priv_copy_request){.id = machine_record(s->job->machine)->id,
-                                                      .memory_mib = (uint32_t)(s->job->ram_bytes >> 20),
-                                                      .out_fd = s->memory_fd,
-                                                      .control_fd = pair[1]},
-                          e);
+    r = priv_machine_copy(
+        s->job->node->host.priv,
+        &(struct priv_copy_request){.id = machine_record(s->job->machine)->id,
+                                    .memory_mib = (uint32_t)(s->job->ram_bytes >> 20),
+                                    .out_fd = s->memory_fd,
+                                    .control_fd = pair[1]},
+        e);
     close(pair[1]);
     return r;
 }
@@ -147,7 +151,8 @@ static int copy_while_running(struct saving *s, struct err *e)
 
 static int save_in_pause(struct saving *s, uint64_t deadline_ns, struct err *e)
 {
-    int r = FAULT("checkpoint.paused") ? err_wrap(e, -EIO, "saving in the pause") : copy_round(s, e);
+    int r =
+        FAULT("checkpoint.paused") ? err_wrap(e, -EIO, "saving in the pause") : copy_round(s, e);
 
     trace_mark(s->job->trace, "the rest copied in the pause");
     if (r == 0) {
@@ -180,7 +185,8 @@ static int pause_and_save(struct saving *s, uint64_t *ret_pause_ns, struct err *
         *ret_pause_ns = 0;
         return 0;
     }
-    if (machine_resume(s->job->machine, deadline_in_ms(PAUSE_DEADLINE_MS), &resume_error) < 0 && r == 0) {
+    if (machine_resume(s->job->machine, deadline_in_ms(PAUSE_DEADLINE_MS), &resume_error) < 0 &&
+        r == 0) {
         r = err_wrap(e, resume_error.code, "letting the machine go on: %s", resume_error.msg);
     }
     *ret_pause_ns = clock_now_ns() - begun_ns;
@@ -190,8 +196,9 @@ static int pause_and_save(struct saving *s, uint64_t *ret_pause_ns, struct err *
 /* Read by the VMM's user from now on, written by nobody. */
 static int seal_files(const struct saving *s, struct err *e)
 {
-    if (FAULT("checkpoint.seal") || fchmod(s->memory_fd, 0444) < 0 || fchmod(s->device_fd, 0444) < 0 || fsync(s->memory_fd) < 0 ||
-        fsync(s->device_fd) < 0 || fsync(s->dir_fd) < 0) {
+    if (FAULT("checkpoint.seal") || fchmod(s->memory_fd, 0444) < 0 ||
+        fchmod(s->device_fd, 0444) < 0 || fsync(s->memory_fd) < 0 || fsync(s->device_fd) < 0 ||
+        fsync(s->dir_fd) < 0) {
         return err_wrap(e, -errno, "storing the checkpoint");
     }
     return 0;
@@ -199,8 +206,12 @@ static int seal_files(const struct saving *s, struct err *e)
 
 int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *ret, struct err *e)
 {
-    CLEANUP(saving_done) struct saving s = {
-        .job = job, .dir_fd = FD_NONE, .memory_fd = FD_NONE, .device_fd = FD_NONE, .control_fd = FD_NONE};
+    CLEANUP(saving_done)
+    struct saving s = {.job = job,
+                       .dir_fd = FD_NONE,
+                       .memory_fd = FD_NONE,
+                       .device_fd = FD_NONE,
+                       .control_fd = FD_NONE};
     uint64_t pause_ns = 0;
     int r = make_files(&s, e);
 
@@ -224,10 +235,12 @@ int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *r
     }
     trace_mark(job->trace, "memory stored");
     if (r < 0) {
-        IGNORE_RESULT(checkpoint_remove(job->node, job->sandbox_id, job->n)); /* swept later if it stays */
+        IGNORE_RESULT(
+            checkpoint_remove(job->node, job->sandbox_id, job->n)); /* swept later if it stays */
         return r;
     }
-    *ret = (struct checkpoint_stats){.private_bytes = s.stats.private_pages * 4096, .pause_ns = pause_ns};
+    *ret = (struct checkpoint_stats){.private_bytes = s.stats.private_pages * 4096,
+                                     .pause_ns = pause_ns};
     return 0;
 }
 
@@ -235,7 +248,8 @@ int checkpoint_open(const struct node *node, const char *sandbox_id, uint32_t n,
                     int *ret_device_fd, struct err *e)
 {
     cleanup_close int dir_fd = open_dir(node, sandbox_id, n, /* make */ false);
-    cleanup_close int memory_fd = dir_fd < 0 ? dir_fd : fs_open_beneath(dir_fd, "memory", O_RDONLY, 0);
+    cleanup_close int memory_fd =
+        dir_fd < 0 ? dir_fd : fs_open_beneath(dir_fd, "memory", O_RDONLY, 0);
     int device_fd = memory_fd < 0 ? memory_fd : fs_open_beneath(dir_fd, "device", O_RDONLY, 0);
 
     if (device_fd < 0) {
@@ -248,7 +262,8 @@ int checkpoint_open(const struct node *node, const char *sandbox_id, uint32_t n,
 
 int checkpoint_remove(const struct node *node, const char *sandbox_id, uint32_t n)
 {
-    cleanup_close int outer = fs_open_beneath(node->checkpoints_fd, sandbox_id, O_RDONLY | O_DIRECTORY, 0);
+    cleanup_close int outer =
+        fs_open_beneath(node->checkpoints_fd, sandbox_id, O_RDONLY | O_DIRECTORY, 0);
     char name[16];
     int r;
 
@@ -257,17 +272,19 @@ int checkpoint_remove(const struct node *node, const char *sandbox_id, uint32_t 
     }
     snprintf(name, sizeof(name), "%u", n);
     r = fs_remove_tree(outer, name);
-    if (r == 0 && unlinkat(node->checkpoints_fd, sandbox_id, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY &&
-        errno != ENOENT && errno != EEXIST) {
+    if (r == 0 && unlinkat(node->checkpoints_fd, sandbox_id, AT_REMOVEDIR) < 0 &&
+        errno != ENOTEMPTY && errno != ENOENT && errno != EEXIST) {
         r = -errno;
     }
     return r;
 }
 
-int checkpoint_exclusive_bytes(const struct node *node, const char *sandbox_id, uint32_t n, uint64_t *ret)
+int checkpoint_exclusive_bytes(const struct node *node, const char *sandbox_id, uint32_t n,
+                               uint64_t *ret)
 {
     cleanup_close int dir_fd = open_dir(node, sandbox_id, n, /* make */ false);
-    cleanup_close int memory_fd = dir_fd < 0 ? dir_fd : fs_open_beneath(dir_fd, "memory", O_RDONLY, 0);
+    cleanup_close int memory_fd =
+        dir_fd < 0 ? dir_fd : fs_open_beneath(dir_fd, "memory", O_RDONLY, 0);
 
     return memory_fd < 0 ? memory_fd : disk_exclusive_bytes(memory_fd, ret);
 }

@@ -27,12 +27,14 @@ struct checkpoint_job {
     int (*in_pause)(void *arg, struct err *e);
     void *arg;
 };
-MUST_CHECK int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *ret, struct err *e);
+MUST_CHECK int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *ret,
+                               struct err *e);
 /* Opens both for a restore; each is the caller's to close. */
-MUST_CHECK int checkpoint_open(const struct node *node, const char *sandbox_id, uint32_t n, int *ret_memory_fd,
-                               int *ret_device_fd, struct err *e);
+MUST_CHECK int checkpoint_open(const struct node *node, const char *sandbox_id, uint32_t n,
+                               int *ret_memory_fd, int *ret_device_fd, struct err *e);
 MUST_CHECK int checkpoint_remove(const struct node *node, const char *sandbox_id, uint32_t n);
-MUST_CHECK int checkpoint_exclusive_bytes(const struct node *node, const char *sandbox_id, uint32_t n, uint64_t *ret);
+MUST_CHECK int checkpoint_exclusive_bytes(const struct node *node, const char *sandbox_id,
+                                          uint32_t n, uint64_t *ret);
 
 /*
  * What a machine's memory file is stays reachable under memory/MACHINE-ID (a hard link), since a later full

@@ -82,5 +82,6 @@ bool console_shows_panic(const struct node *node, const char *id)
 {
     cleanup_buf struct buf tail = BUF_INIT(TAIL_BYTES);
 
-    return console_read_tail(node, id, &tail) == 0 && strstr(buf_str(&tail), "Kernel panic") != NULL;
+    return console_read_tail(node, id, &tail) == 0 &&
+           strstr(buf_str(&tail), "Kernel panic") != NULL;
 }

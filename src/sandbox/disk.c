@@ -37,7 +37,8 @@ static int read_extents(int fd, uint64_t at, struct fiemap *map, unsigned room)
 
 int disk_exclusive_bytes(int fd, uint64_t *ret)
 {
-    cleanup_free struct fiemap *map = xcalloc(1, sizeof(*map) + EXTENTS_PER_CALL * sizeof(struct fiemap_extent));
+    cleanup_free struct fiemap *map =
+        xcalloc(1, sizeof(*map) + EXTENTS_PER_CALL * sizeof(struct fiemap_extent));
     uint64_t sum = 0;
     uint64_t at = 0;
     int n;

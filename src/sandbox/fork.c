@@ -60,8 +60,8 @@ static int start_child(const struct forking *f, struct resident *child, struct e
     uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
 
     if (f->from->kind == SNAPSHOT_FULL && snapshot_fits_node(child->node, f->from, NULL) == 0) {
-        return bring_from_checkpoint(child, f->parent->record.id, f->from->n, &(struct bring_identity){true},
-                                     deadline_ns, e);
+        return bring_from_checkpoint(child, f->parent->record.id, f->from->n,
+                                     &(struct bring_identity){true}, deadline_ns, e);
     }
     template_open_or_default(child->node, child->record.template_name, &t);
     return bring_from_base(child, t.default_user, t.fstype, deadline_ns, e);
@@ -103,11 +103,14 @@ static int fork_one(struct forking *f, size_t i, struct err *e)
         return 0;
     }
     if (r < 0) {
-        return r == -EEXIST ? err_set(e, r, "sandbox_exists", "there is a sandbox %s already", rec.id) : r;
+        return r == -EEXIST
+                   ? err_set(e, r, "sandbox_exists", "there is a sandbox %s already", rec.id)
+                   : r;
     }
     pthread_mutex_lock(&child->op);
     /* It is in the list since a moment: a delete may have had the lock before us. */
-    r = child->gone ? err_set(e, -ECANCELED, "canceled", "the child has been deleted") : make_child(f, child, e);
+    r = child->gone ? err_set(e, -ECANCELED, "canceled", "the child has been deleted")
+                    : make_child(f, child, e);
     if (r < 0 && !child->gone) {
         IGNORE_RESULT(lifecycle_remove_all(child, NULL)); /* swept at the next start if it stays */
     }
@@ -166,26 +169,31 @@ static int fork_all(struct forking *f, struct err *e)
 }
 
 /* A moment to fork from, and whether it was made only for that. */
-static int choose_moment(struct resident *parent, const char *snapshot, struct snapshot **ret, bool *ret_made,
-                         struct err *e)
+static int choose_moment(struct resident *parent, const char *snapshot, struct snapshot **ret,
+                         bool *ret_made, struct err *e)
 {
-    struct snapshot_wish wish = {.kind = parent->machine ? SNAPSHOT_FULL : SNAPSHOT_DISK, .made_by = "fork"};
+    struct snapshot_wish wish = {.kind = parent->machine ? SNAPSHOT_FULL : SNAPSHOT_DISK,
+                                 .made_by = "fork"};
     enum sandbox_state state = resident_state(parent);
 
     *ret_made = false;
     if (snapshot) {
         *ret = snapshot_find(parent, snapshot);
-        return *ret ? 0 : err_field(e, -ENOENT, "snapshot_not_found", "snapshot", "the sandbox has no such snapshot");
+        return *ret ? 0
+                    : err_field(e, -ENOENT, "snapshot_not_found", "snapshot",
+                                "the sandbox has no such snapshot");
     }
     if (parent->gone || (state != SANDBOX_STATE_RUNNING && state != SANDBOX_STATE_PAUSED &&
                          state != SANDBOX_STATE_STOPPED && state != SANDBOX_STATE_FAILED)) {
-        return err_set(e, -ESTALE, "conflict", "a sandbox that is %s cannot be forked", sandbox_state_name(state));
+        return err_set(e, -ESTALE, "conflict", "a sandbox that is %s cannot be forked",
+                       sandbox_state_name(state));
     }
     *ret_made = true;
     return snapshot_take(parent, &wish, ret, e);
 }
 
-int fork_sandbox(struct resident *parent, const struct fork_wish *wish, struct resident **ret, struct err *e)
+int fork_sandbox(struct resident *parent, const struct fork_wish *wish, struct resident **ret,
+                 struct err *e)
 {
     struct forking f = {.parent = parent, .wish = wish, .children = ret};
     struct snapshot *from = NULL;
@@ -209,7 +217,8 @@ int fork_sandbox(struct resident *parent, const struct fork_wish *wish, struct r
     trace_mark(&parent->trace, "children up");
     /* Children hold the memory file and the blocks by themselves: the moment is not needed any more. */
     if (made && from && snapshot_delete(parent, from, NULL) < 0) {
-        log_warn(&(struct log_ctx){.sandbox = parent->record.id}, "the snapshot of a fork stays until the next start");
+        log_warn(&(struct log_ctx){.sandbox = parent->record.id},
+                 "the snapshot of a fork stays until the next start");
     }
     if (r == 0) {
         history_add(parent, "forked", "into %zu", wish->n);

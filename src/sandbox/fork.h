@@ -24,5 +24,5 @@ struct fork_wish {
 };
 
 /* Children in the order of their ids, each with a reference in ret[0..n). Idempotent by the children's ids. */
-MUST_CHECK int fork_sandbox(struct resident *parent, const struct fork_wish *wish, struct resident **ret,
-                            struct err *e);
+MUST_CHECK int fork_sandbox(struct resident *parent, const struct fork_wish *wish,
+                            struct resident **ret, struct err *e);

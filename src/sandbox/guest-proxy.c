@@ -129,13 +129,14 @@ static size_t pass_headers(struct http_request *req, struct channel_header *ret)
     return n;
 }
 
-static int start(struct http_request *req, struct channel *ch, const char *rest, struct guest_upstream *g,
-                 struct err *e)
+static int start(struct http_request *req, struct channel *ch, const char *rest,
+                 struct guest_upstream *g, struct err *e)
 {
     const char *query = http_request_query_raw(req);
     cleanup_free char *target = xasprintf("%s%s%s", rest, query ? "?" : "", query ? query : "");
     struct channel_header headers[CHANNEL_HEADERS_MAX];
-    struct channel_request request = {.method = http_request_method(req), .target = target, .headers = headers};
+    struct channel_request request = {
+        .method = http_request_method(req), .target = target, .headers = headers};
     char length[24];
 
     request.n_headers = pass_headers(req, headers);

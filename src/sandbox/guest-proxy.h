@@ -9,4 +9,5 @@
 #include "sandbox/resident.h"
 
 /* rest is the raw path behind "/guest", e.g. "/commands/c.../output". */
-MUST_CHECK int guest_proxy(struct http_request *req, struct resident *res, const char *rest, struct err *e);
+MUST_CHECK int guest_proxy(struct http_request *req, struct resident *res, const char *rest,
+                           struct err *e);

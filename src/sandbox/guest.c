@@ -9,7 +9,8 @@
 
 #define ENTROPY_BYTES 64
 
-static int read_body(struct channel_stream *s, uint64_t deadline_ns, struct buf *body, struct err *e)
+static int read_body(struct channel_stream *s, uint64_t deadline_ns, struct buf *body,
+                     struct err *e)
 {
     for (;;) {
         char chunk[16384];
@@ -33,11 +34,12 @@ static int guest_error(int status, const struct buf *body, struct err *e)
         return err_set(e, -EPROTO, "guest_protocol", "the guest answered %d", status);
     }
     error = json_object_get(root, "error");
-    return err_from_http(e, status, json_get_string(error, "code", NULL), json_get_string(error, "message", NULL));
+    return err_from_http(e, status, json_get_string(error, "code", NULL),
+                         json_get_string(error, "message", NULL));
 }
 
-static int send_request(struct channel *ch, const struct guest_call *call, struct channel_stream **ret,
-                        struct err *e)
+static int send_request(struct channel *ch, const struct guest_call *call,
+                        struct channel_stream **ret, struct err *e)
 {
     static const struct channel_header json_type = {"content-type", "application/json"};
     cleanup_free char *text = call->body ? json_text(call->body) : NULL;
@@ -95,7 +97,8 @@ static json_t *fresh_body(void)
     random_bytes(raw, sizeof(raw));
     ASSERT(base64_encode(raw, sizeof(raw), &entropy) == 0);
     explicit_bzero(raw, sizeof(raw));
-    body = json_pack("{s:I, s:s}", "epoch_ns", (json_int_t)clock_wall_ns(), "entropy_base64", buf_str(&entropy));
+    body = json_pack("{s:I, s:s}", "epoch_ns", (json_int_t)clock_wall_ns(), "entropy_base64",
+                     buf_str(&entropy));
     ASSERT(body);
     return body;
 }
@@ -110,8 +113,8 @@ static void set_string(json_t *body, const char *name, const char *value)
 static json_t *setup_body(const struct guest_setup *setup)
 {
     json_t *body = fresh_body();
-    json_t *disk = json_pack("{s:s, s:s, s:I}", "device", "/dev/vda", "fstype", setup->fstype, "size_bytes",
-                             (json_int_t)setup->disk_bytes);
+    json_t *disk = json_pack("{s:s, s:s, s:I}", "device", "/dev/vda", "fstype", setup->fstype,
+                             "size_bytes", (json_int_t)setup->disk_bytes);
 
     ASSERT(disk);
     set_string(body, "hostname", setup->hostname);
@@ -123,7 +126,8 @@ static json_t *setup_body(const struct guest_setup *setup)
     return body;
 }
 
-int guest_identity(struct channel *ch, const struct guest_identity *who, uint64_t deadline_ns, struct err *e)
+int guest_identity(struct channel *ch, const struct guest_identity *who, uint64_t deadline_ns,
+                   struct err *e)
 {
     cleanup_json json_t *body = fresh_body();
 
@@ -135,24 +139,28 @@ int guest_identity(struct channel *ch, const struct guest_identity *who, uint64_
     return guest_call(ch, &(struct guest_call){"POST", "/identity", body, deadline_ns}, NULL, e);
 }
 
-int guest_setup(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns, struct err *e)
+int guest_setup(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns,
+                struct err *e)
 {
     cleanup_json json_t *body = setup_body(setup);
 
     return guest_call(ch, &(struct guest_call){"POST", "/setup", body, deadline_ns}, NULL, e);
 }
 
-int guest_rehearse(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns, struct err *e)
+int guest_rehearse(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns,
+                   struct err *e)
 {
-    cleanup_json json_t *command = json_pack("{s:[s,s,s], s:i}", "argv", "/bin/sh", "-c", "ls / >/dev/null; cat </dev/null",
-                                             "timeout_ms", 20000);
+    cleanup_json json_t *command =
+        json_pack("{s:[s,s,s], s:i}", "argv", "/bin/sh", "-c", "ls / >/dev/null; cat </dev/null",
+                  "timeout_ms", 20000);
     cleanup_json json_t *started = NULL;
     cleanup_free char *target = NULL;
     cleanup_free char *wait = NULL;
     int r = guest_setup(ch, setup, deadline_ns, e);
 
     if (r == 0) {
-        r = guest_call(ch, &(struct guest_call){"POST", "/commands", command, deadline_ns}, &started, e);
+        r = guest_call(ch, &(struct guest_call){"POST", "/commands", command, deadline_ns},
+                       &started, e);
     }
     if (r < 0) {
         return r;

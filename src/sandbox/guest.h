@@ -19,28 +19,31 @@ struct guest_call {
 };
 
 /* ret may be NULL. An answer of 4xx or 5xx is an error with the guest's sentence. */
-MUST_CHECK int guest_call(struct channel *ch, const struct guest_call *call, json_t **ret, struct err *e);
+MUST_CHECK int guest_call(struct channel *ch, const struct guest_call *call, json_t **ret,
+                          struct err *e);
 
 struct guest_setup {
     const char *hostname;
     const char *machine_id;
     const char *default_user;
     const char *fstype;
-    const json_t *env;   /* borrowed; NULL: none */
-    uint64_t disk_bytes; /* the guest waits until its disk has this size and grows the file system to it */
+    const json_t *env; /* borrowed; NULL: none */
+    uint64_t
+        disk_bytes; /* the guest waits until its disk has this size and grows the file system to it */
     bool rehearse;
 };
 
 /* Binds the disk that is in place and makes the guest ready: identity, clock, randomness, mounts. */
-MUST_CHECK int guest_setup(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns,
-                           struct err *e);
+MUST_CHECK int guest_setup(struct channel *ch, const struct guest_setup *setup,
+                           uint64_t deadline_ns, struct err *e);
 /* NULL: stays as it is. Clock and randomness are always made new. */
 struct guest_identity {
     const char *hostname;
     const char *machine_id;
     const json_t *env; /* borrowed */
 };
-MUST_CHECK int guest_identity(struct channel *ch, const struct guest_identity *who, uint64_t deadline_ns, struct err *e);
+MUST_CHECK int guest_identity(struct channel *ch, const struct guest_identity *who,
+                              uint64_t deadline_ns, struct err *e);
 /* The rehearsal of a base machine: set up, run a command, take all down again. */
-MUST_CHECK int guest_rehearse(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns,
-                              struct err *e);
+MUST_CHECK int guest_rehearse(struct channel *ch, const struct guest_setup *setup,
+                              uint64_t deadline_ns, struct err *e);

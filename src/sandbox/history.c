@@ -44,7 +44,8 @@ static void shorten(const struct resident *res)
     file_name(res, name);
     if (at && fs_write_file_durable(res->node->records_fd, name, at + 1,
                                     text.len - (size_t)(at + 1 - buf_str(&text)), 0600) < 0) {
-        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "cannot shorten the history, ignoring");
+        log_warn(&(struct log_ctx){.sandbox = res->record.id},
+                 "cannot shorten the history, ignoring");
     }
 }
 
@@ -63,9 +64,11 @@ void history_add(struct resident *res, const char *event, const char *fmt, ...)
     vsnprintf(sentence, sizeof(sentence), fmt, ap);
     va_end(ap);
     log_info(&ctx, "%s: %s", event, sentence);
-    entry = json_pack("{s:I, s:s, s:s}", "at_ms", (json_int_t)clock_wall_ms(), "event", event, "text", sentence);
+    entry = json_pack("{s:I, s:s, s:s}", "at_ms", (json_int_t)clock_wall_ms(), "event", event,
+                      "text", sentence);
     if (!entry) { /* a sentence that a guest had its hand in and that is not UTF-8 */
-        entry = json_pack("{s:I, s:s, s:s}", "at_ms", (json_int_t)clock_wall_ms(), "event", event, "text", "");
+        entry = json_pack("{s:I, s:s, s:s}", "at_ms", (json_int_t)clock_wall_ms(), "event", event,
+                          "text", "");
     }
     ASSERT(entry);
     cleanup_free char *text = json_text(entry);

@@ -31,7 +31,8 @@ static bool caller_gone(const struct lifecycle_caller *caller)
 
 static int canceled(struct err *e)
 {
-    return err_set(e, -ECANCELED, "client_gone", "the client has gone, so the sandbox was not made");
+    return err_set(e, -ECANCELED, "client_gone",
+                   "the client has gone, so the sandbox was not made");
 }
 
 /* ---- the disk ---- */
@@ -78,7 +79,8 @@ static int check_disk_size(const struct resident *res, const struct template *t,
 }
 
 /* From the stock: the disk is cloned into the file that the waiting machine has open. */
-static int create_warm(struct resident *res, const struct template *t, uint64_t deadline_ns, struct err *e)
+static int create_warm(struct resident *res, const struct template *t, uint64_t deadline_ns,
+                       struct err *e)
 {
     int r = res->node->warm ? warm_claim(res->node->warm, res, e) : -ENOENT;
 
@@ -92,7 +94,8 @@ static int create_warm(struct resident *res, const struct template *t, uint64_t 
                  : bring_bind(res, t->default_user, t->fstype, deadline_ns, e);
 }
 
-static int create_cold(struct resident *res, const struct template *t, uint64_t deadline_ns, struct err *e)
+static int create_cold(struct resident *res, const struct template *t, uint64_t deadline_ns,
+                       struct err *e)
 {
     int r = make_disk(res, t, e);
 
@@ -101,7 +104,8 @@ static int create_cold(struct resident *res, const struct template *t, uint64_t 
 }
 
 /* A warm machine that fails is no reason to fail: the cold way is still there. */
-static int create_somehow(struct resident *res, const struct template *t, uint64_t deadline_ns, struct err *e)
+static int create_somehow(struct resident *res, const struct template *t, uint64_t deadline_ns,
+                          struct err *e)
 {
     const struct priv_subvol what = snapshot_subvolume(res, 0);
     struct err why = {0};
@@ -111,7 +115,8 @@ static int create_somehow(struct resident *res, const struct template *t, uint64
         return r;
     }
     if (r != -ENOENT) {
-        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "a warm machine failed, starting another: %s", why.msg);
+        log_warn(&(struct log_ctx){.sandbox = res->record.id},
+                 "a warm machine failed, starting another: %s", why.msg);
         bring_down(res);
         r = priv_subvol_delete(res->node->host.priv, &what, e);
         if (r < 0) {
@@ -121,8 +126,8 @@ static int create_somehow(struct resident *res, const struct template *t, uint64
     return create_cold(res, t, deadline_ns, e);
 }
 
-static int create_steps(struct resident *res, const struct template *t, const struct lifecycle_caller *caller,
-                        struct err *e)
+static int create_steps(struct resident *res, const struct template *t,
+                        const struct lifecycle_caller *caller, struct err *e)
 {
     int r = record_write(res->node->records_fd, &res->record, RECORD_SURVIVES_PROCESS);
 
@@ -133,7 +138,8 @@ static int create_steps(struct resident *res, const struct template *t, const st
     if (FAULT("create.begun")) {
         return err_wrap(e, -EIO, "writing the record");
     }
-    r = caller_gone(caller) ? canceled(e) : create_somehow(res, t, deadline_in_ms(START_DEADLINE_MS), e);
+    r = caller_gone(caller) ? canceled(e)
+                            : create_somehow(res, t, deadline_in_ms(START_DEADLINE_MS), e);
     if (r == 0 && caller_gone(caller)) {
         r = canceled(e);
     }
@@ -179,7 +185,8 @@ static int create_new(struct resident *res, const struct lifecycle_caller *calle
         struct err undo = {0};
 
         if (lifecycle_remove_all(res, &undo) < 0) {
-            log_error(&(struct log_ctx){.sandbox = res->record.id}, "a failed create leaves something: %s", undo.msg);
+            log_error(&(struct log_ctx){.sandbox = res->record.id},
+                      "a failed create leaves something: %s", undo.msg);
         }
     }
     return r;
@@ -192,16 +199,19 @@ static int join_existing(struct resident *res, const struct record *rec, struct 
 
     pthread_mutex_lock(&res->op); /* a create under way is waited for */
     if (res->gone) {
-        r = err_set(e, -EAGAIN, "try_again", "an earlier attempt to make this sandbox failed: try again");
+        r = err_set(e, -EAGAIN, "try_again",
+                    "an earlier attempt to make this sandbox failed: try again");
     } else if (!record_same_spec(&res->record, rec)) {
-        r = err_field(e, -EEXIST, "sandbox_exists", "id", "there is a sandbox with this id and another spec");
+        r = err_field(e, -EEXIST, "sandbox_exists", "id",
+                      "there is a sandbox with this id and another spec");
     }
     pthread_mutex_unlock(&res->op);
     return r;
 }
 
-int lifecycle_create(struct node *node, const struct record *rec, const struct lifecycle_caller *caller,
-                     struct resident **ret, bool *ret_existed, struct err *e)
+int lifecycle_create(struct node *node, const struct record *rec,
+                     const struct lifecycle_caller *caller, struct resident **ret,
+                     bool *ret_existed, struct err *e)
 {
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     int r = resident_add(node, rec, &res, e);
@@ -233,7 +243,8 @@ int lifecycle_remove_all(struct resident *res, struct err *e)
     int r;
 
     bring_down(res);
-    r = FAULT("delete.machine_gone") ? err_wrap(e, -EIO, "ending the machine") : snapshot_delete_all(res, e);
+    r = FAULT("delete.machine_gone") ? err_wrap(e, -EIO, "ending the machine")
+                                     : snapshot_delete_all(res, e);
     if (r == 0 && FAULT("delete.snapshots_gone")) {
         r = err_wrap(e, -EIO, "deleting snapshots");
     }
@@ -295,8 +306,10 @@ static void tear_down_guest(struct resident *res)
     if (resident_guest_begin(res, &ch, NULL) < 0) {
         return;
     }
-    if (guest_call(ch, &(struct guest_call){"POST", "/teardown", NULL, deadline_in_ms(TEARDOWN_DEADLINE_MS)}, NULL,
-                   &e) < 0) {
+    if (guest_call(
+            ch,
+            &(struct guest_call){"POST", "/teardown", NULL, deadline_in_ms(TEARDOWN_DEADLINE_MS)},
+            NULL, &e) < 0) {
         log_warn(&(struct log_ctx){.sandbox = res->record.id},
                  "the guest did not stop cleanly, going on as if the power had failed: %s", e.msg);
     }
@@ -365,7 +378,8 @@ static int start_steps(struct resident *res, struct err *e)
     if (r < 0) {
         bring_down(res);
         IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_FAILED, e ? e->msg : "the start failed",
-                                         RECORD_SURVIVES_PROCESS, NULL)); /* the first error is what counts */
+                                         RECORD_SURVIVES_PROCESS,
+                                         NULL)); /* the first error is what counts */
         return r;
     }
     return resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);

@@ -74,15 +74,21 @@ static int read_number(const char *text, unsigned *ret)
 static int read_options(int argc, char **argv, struct options *ret)
 {
     static const struct option table[] = {
-        {"state-dir", required_argument, NULL, 's'}, {"run-dir", required_argument, NULL, 'r'},
-        {"gateway-user", required_argument, NULL, 'g'}, {"no-kvm", no_argument, NULL, 'k'},
-        {"warm", required_argument, NULL, 'w'},       {"warm-memory", required_argument, NULL, 'm'},
-        {"help", no_argument, NULL, 'h'},             {"version", no_argument, NULL, 'v'},
+        {"state-dir", required_argument, NULL, 's'},
+        {"run-dir", required_argument, NULL, 'r'},
+        {"gateway-user", required_argument, NULL, 'g'},
+        {"no-kvm", no_argument, NULL, 'k'},
+        {"warm", required_argument, NULL, 'w'},
+        {"warm-memory", required_argument, NULL, 'm'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
         {NULL, 0, NULL, 0},
     };
     int c;
 
-    *ret = (struct options){.node = {"/var/lib/space", "/run/space", true, 0}, .gateway_user = "space-gateway", .warm = {4, 2048}};
+    *ret = (struct options){.node = {"/var/lib/space", "/run/space", true, 0},
+                            .gateway_user = "space-gateway",
+                            .warm = {4, 2048}};
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
         switch (c) {
         case 's':
@@ -99,7 +105,8 @@ static int read_options(int argc, char **argv, struct options *ret)
             break;
         case 'w':
         case 'm':
-            if (read_number(optarg, c == 'w' ? &ret->warm.machines_max : &ret->warm.memory_mib) < 0) {
+            if (read_number(optarg, c == 'w' ? &ret->warm.machines_max : &ret->warm.memory_mib) <
+                0) {
                 return -EINVAL;
             }
             break;
@@ -122,7 +129,8 @@ static int find_gateway_user(struct options *o, struct err *e)
     struct passwd *pw = getpwnam(o->gateway_user);
 
     if (!pw) {
-        return err_set(e, -ENOENT, NULL, "there is no user '%s': run 'space up' or name another with --gateway-user",
+        return err_set(e, -ENOENT, NULL,
+                       "there is no user '%s': run 'space up' or name another with --gateway-user",
                        o->gateway_user);
     }
     o->node.client_uid = pw->pw_uid;
@@ -134,7 +142,8 @@ static int give_up_privileges(struct err *e)
     const struct rlimit no_core = {0, 0};
 
     if (geteuid() == 0) {
-        return err_set(e, -EPERM, NULL, PROGRAM " does not run as root: start it as user space-sandbox");
+        return err_set(e, -EPERM, NULL,
+                       PROGRAM " does not run as root: start it as user space-sandbox");
     }
     capng_clear(CAPNG_SELECT_ALL);
     if (capng_apply(CAPNG_SELECT_CAPS) < 0) {
@@ -176,8 +185,9 @@ static int recover_when_possible(struct node *node, struct err *e)
     int pidfd = FD_NONE;
     int r;
 
-    while ((r = priv_machine_next(node->host.priv, "", &first, &pidfd, e)) < 0 && !deadline_passed(deadline_ns)) {
-        nanosleep(&pause, NULL);
+    while ((r = priv_machine_next(node->host.priv, "", &first, &pidfd, e)) < 0 &&
+           !deadline_passed(deadline_ns)) {
+        nanosleep(&pause, NULL); /* banned: nothing to wait on before it listens */
     }
     fd_close(pidfd);
     return r < 0 ? err_wrap(e, r, "reaching the node manager") : recover_node(node, e);
@@ -203,8 +213,11 @@ static int serve(struct node *node, const struct options *o, struct err *e)
     struct monitor *monitor;
     int r;
 
-    server = http_server_new(&(struct http_server_opts){
-        .handler = handle, .ctx = node, .name = PROGRAM, .max_threads = THREADS_MAX, .max_connections = CONNECTIONS_MAX});
+    server = http_server_new(&(struct http_server_opts){.handler = handle,
+                                                        .ctx = node,
+                                                        .name = PROGRAM,
+                                                        .max_threads = THREADS_MAX,
+                                                        .max_connections = CONNECTIONS_MAX});
     r = http_server_listen_unix(server, socket, 0666, peer_allowed, e);
     if (r == 0) {
         sigaction(SIGTERM, &action, NULL);
@@ -213,7 +226,8 @@ static int serve(struct node *node, const struct options *o, struct err *e)
         recovery = recovery_start(node);
         monitor = monitor_start(node, recovery);
         scheduler = scheduler_start(node);
-        log_info(NULL, "serving on %s; VMM %s, %s", socket, node->vmm_version, node_accel_name(node->accel));
+        log_info(NULL, "serving on %s; VMM %s, %s", socket, node->vmm_version,
+                 node_accel_name(node->accel));
         r = http_server_run(server, e);
         scheduler_stop(scheduler);
         monitor_stop(monitor);

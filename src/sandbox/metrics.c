@@ -4,10 +4,12 @@
 #include "base/clock.h"
 #include "sandbox/resident.h"
 
-static int print_metric(struct buf *out, const char *name, const char *type, const char *help, double value)
+static int print_metric(struct buf *out, const char *name, const char *type, const char *help,
+                        double value)
 {
-    return buf_printf(out, "# HELP space_node_%s %s\n# TYPE space_node_%s %s\nspace_node_%s %.17g\n", name, help,
-                      name, type, name, value);
+    return buf_printf(out,
+                      "# HELP space_node_%s %s\n# TYPE space_node_%s %s\nspace_node_%s %.17g\n",
+                      name, help, name, type, name, value);
 }
 
 static int print_states(struct node *node, struct buf *out)
@@ -15,14 +17,15 @@ static int print_states(struct node *node, struct buf *out)
     unsigned counts[SANDBOX_STATE_COUNT_] = {0};
     int r;
 
-    for (struct resident *res = resident_next_take(node, NULL); res; res = resident_next_take(node, res)) {
+    for (struct resident *res = resident_next_take(node, NULL); res;
+         res = resident_next_take(node, res)) {
         counts[resident_state(res)]++;
     }
     r = buf_add_str(out, "# HELP space_node_sandboxes Sandboxes on this node by state.\n"
                          "# TYPE space_node_sandboxes gauge\n");
     for (size_t s = 0; s < ARRAY_SIZE(counts) && r == 0; s++) {
-        r = buf_printf(out, "space_node_sandboxes{state=\"%s\"} %u\n", sandbox_state_name((enum sandbox_state)s),
-                       counts[s]);
+        r = buf_printf(out, "space_node_sandboxes{state=\"%s\"} %u\n",
+                       sandbox_state_name((enum sandbox_state)s), counts[s]);
     }
     return r;
 }
@@ -45,9 +48,11 @@ int metrics_print(struct node *node, struct buf *out)
     } rows[] = {
         {"creates_total", "counter", "Sandboxes created.", (double)c.created},
         {"create_failures_total", "counter", "Creates that failed.", (double)c.create_failed},
-        {"create_seconds_total", "counter", "Time spent in creates.", (double)c.create_ns / (double)NS_PER_S},
+        {"create_seconds_total", "counter", "Time spent in creates.",
+         (double)c.create_ns / (double)NS_PER_S},
         {"deletes_total", "counter", "Sandboxes deleted.", (double)c.deleted},
-        {"machine_deaths_total", "counter", "Machines that ended by themselves.", (double)c.machine_deaths},
+        {"machine_deaths_total", "counter", "Machines that ended by themselves.",
+         (double)c.machine_deaths},
         {"pool_free_bytes", "gauge", "Free space of the pool.", (double)free_bytes},
         {"pool_size_bytes", "gauge", "Size of the pool.", (double)total_bytes},
     };

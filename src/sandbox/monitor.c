@@ -55,7 +55,8 @@ static bool handle_end(struct monitor *monitor, struct resident *res)
         return false;
     }
     if (!res->gone && res->machine && !machine_alive(res->machine) &&
-        (resident_state(res) == SANDBOX_STATE_RUNNING || resident_state(res) == SANDBOX_STATE_PAUSED)) {
+        (resident_state(res) == SANDBOX_STATE_RUNNING ||
+         resident_state(res) == SANDBOX_STATE_PAUSED)) {
         lifecycle_machine_died(res);
         recovery_wake(monitor->recovery);
     }
@@ -90,10 +91,12 @@ static void *monitor_main(void *arg)
 
     while (!stop) {
         collect(monitor, w);
-        IGNORE_RESULT(poll(w->fds, w->n, LOOK_EVERY_MS)); /* an interrupted wait only looks sooner */
+        IGNORE_RESULT(
+            poll(w->fds, w->n, LOOK_EVERY_MS)); /* an interrupted wait only looks sooner */
         stop = w->fds[0].revents != 0;
         if (!finish(monitor, w)) {
-            IGNORE_RESULT(poll(w->fds, 1, BUSY_LOOK_MS)); /* the end of the service is seen in it, too */
+            IGNORE_RESULT(
+                poll(w->fds, 1, BUSY_LOOK_MS)); /* the end of the service is seen in it, too */
         }
     }
     free(w);

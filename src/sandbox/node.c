@@ -21,18 +21,15 @@ static int open_pool(struct node *node, struct err *e)
     const struct {
         const char *name;
         int *fd;
-    } folders[] = {{"templates", &node->templates_fd},
-                   {"machines", &node->machines_fd},
-                   {"sandboxes", &node->sandboxes_fd},
-                   {"records", &node->records_fd},
-                   {"snapshots", &node->snapshots_fd},
-                   {"manifests", &node->manifests_fd},
-                   {"checkpoints", &node->checkpoints_fd},
-                   {"memory", &node->memory_fd}};
+    } folders[] = {{"templates", &node->templates_fd},     {"machines", &node->machines_fd},
+                   {"sandboxes", &node->sandboxes_fd},     {"records", &node->records_fd},
+                   {"snapshots", &node->snapshots_fd},     {"manifests", &node->manifests_fd},
+                   {"checkpoints", &node->checkpoints_fd}, {"memory", &node->memory_fd}};
 
     node->pool_fd = fs_open(path, O_RDONLY | O_DIRECTORY, 0);
     if (node->pool_fd < 0) {
-        return err_wrap(e, node->pool_fd, "opening the pool '%s' (does 'space up' prepare it?)", path);
+        return err_wrap(e, node->pool_fd, "opening the pool '%s' (does 'space up' prepare it?)",
+                        path);
     }
     for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
         *folders[i].fd = fs_mkdir_open(node->pool_fd, folders[i].name, 0700);
@@ -226,10 +223,11 @@ int node_check_room(struct node *node, uint64_t memory_mib, struct err *e)
                        (unsigned long long)(free_bytes >> 20));
     }
     if (memory < (memory_mib << 20) + NODE_MEMORY_RESERVE_BYTES) {
-        return err_set(e, -ENOMEM, "no_capacity",
-                       "the node has %llu MiB of memory left, too little for a machine of %llu MiB: delete or "
-                       "stop sandboxes, or ask for less memory_mib",
-                       (unsigned long long)(memory >> 20), (unsigned long long)memory_mib);
+        return err_set(
+            e, -ENOMEM, "no_capacity",
+            "the node has %llu MiB of memory left, too little for a machine of %llu MiB: delete or "
+            "stop sandboxes, or ask for less memory_mib",
+            (unsigned long long)(memory >> 20), (unsigned long long)memory_mib);
     }
     return 0;
 }

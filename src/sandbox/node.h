@@ -19,7 +19,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#define NODE_POOL_RESERVE_BYTES (512ull << 20)  /* below this much free space nothing new is begun */
+#define NODE_POOL_RESERVE_BYTES (512ull << 20) /* below this much free space nothing new is begun */
 #define NODE_MEMORY_RESERVE_BYTES (512ull << 20) /* the host keeps this much available */
 #define NODE_RESIDENTS_MAX 4096
 
@@ -38,14 +38,14 @@ struct node {
     int manifests_fd;
     int checkpoints_fd;
     int memory_fd;
-    uid_t client_uid;      /* who besides root may ask us */
+    uid_t client_uid; /* who besides root may ask us */
     struct machine_host host;
     char vmm_version[32];
-    char guest_id[65];   /* names kernel and initrd; part of a base machine's identity */
+    char guest_id[65]; /* names kernel and initrd; part of a base machine's identity */
     enum qemu_accel accel;
     char accel_why[200]; /* for people: why it is not KVM */
 
-    struct warm *warm;   /* borrowed: main's; NULL: no warm machines */
+    struct warm *warm; /* borrowed: main's; NULL: no warm machines */
 
     pthread_mutex_t lock;       /* guards what follows */
     struct resident *residents; /* owned: list */

@@ -23,7 +23,8 @@ static int stand_still(struct resident *res, const struct pause_wish *wish, stru
 
     hold(res, true);
     if (wish->durable) {
-        r = snapshot_take(res, &(struct snapshot_wish){.kind = SNAPSHOT_FULL, .made_by = "pause"}, &snap, e);
+        r = snapshot_take(res, &(struct snapshot_wish){.kind = SNAPSHOT_FULL, .made_by = "pause"},
+                          &snap, e);
     } else {
         r = machine_pause(res->machine, deadline_in_ms(DEADLINE_MS), e);
     }
@@ -48,7 +49,8 @@ static int pause_steps(struct resident *res, const struct pause_wish *wish, stru
     }
     IGNORE_RESULT(FAULT("pause.still")); /* only a crash can come between */
     res->record.wake_on_request = wish->wake_on_request;
-    history_add(res, "paused", "%s", wish->wake_on_request ? "idle; the next request wakes it" : "by request");
+    history_add(res, "paused", "%s",
+                wish->wake_on_request ? "idle; the next request wakes it" : "by request");
     return resident_set_state(res, SANDBOX_STATE_PAUSED, NULL, RECORD_SURVIVES_PROCESS, e);
 }
 
@@ -90,8 +92,9 @@ static int bring_back(struct resident *res, struct err *e)
     int r = rollback_recover(res, e);
 
     if (r < 0) {
-        IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_FAILED, e ? e->msg : "the resume failed",
-                                         RECORD_SURVIVES_PROCESS, NULL)); /* the first error counts */
+        IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_FAILED,
+                                         e ? e->msg : "the resume failed", RECORD_SURVIVES_PROCESS,
+                                         NULL)); /* the first error counts */
     }
     return r;
 }
@@ -110,8 +113,10 @@ static int resume_steps(struct resident *res, struct err *e)
     r = go_on(res, e);
     if (r < 0) {
         hold(res, true);
-        IGNORE_RESULT(machine_pause(res->machine, deadline_in_ms(DEADLINE_MS), NULL)); /* back to where it was */
-        IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_PAUSED, NULL, RECORD_SURVIVES_PROCESS, NULL));
+        IGNORE_RESULT(machine_pause(res->machine, deadline_in_ms(DEADLINE_MS),
+                                    NULL)); /* back to where it was */
+        IGNORE_RESULT(
+            resident_set_state(res, SANDBOX_STATE_PAUSED, NULL, RECORD_SURVIVES_PROCESS, NULL));
         return r;
     }
     history_add(res, "resumed", "goes on where it was");

@@ -13,7 +13,7 @@
 #include "sandbox/resident.h"
 
 struct pause_wish {
-    bool durable;       /* with a full snapshot */
+    bool durable;         /* with a full snapshot */
     bool wake_on_request; /* the next guest request resumes it: paused for idleness */
 };
 

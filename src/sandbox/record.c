@@ -26,10 +26,14 @@ static int copy_field(json_t *root, const char *name, char *dst, size_t size)
 int record_from_request(json_t *body, struct record *ret, struct err *e)
 {
     static const struct json_field fields[] = {
-        {"id", JSON_FIELD_STRING, JSON_REQUIRED},     {"template", JSON_FIELD_STRING, JSON_REQUIRED},
-        {"vcpus", JSON_FIELD_INT, 0},                 {"memory_mib", JSON_FIELD_INT, 0},
-        {"disk_mib", JSON_FIELD_INT, 0},              {"env", JSON_FIELD_STRING_MAP, JSON_NULLABLE},
-        {"metadata", JSON_FIELD_OBJECT, JSON_NULLABLE}, {"org", JSON_FIELD_STRING, JSON_NULLABLE},
+        {"id", JSON_FIELD_STRING, JSON_REQUIRED},
+        {"template", JSON_FIELD_STRING, JSON_REQUIRED},
+        {"vcpus", JSON_FIELD_INT, 0},
+        {"memory_mib", JSON_FIELD_INT, 0},
+        {"disk_mib", JSON_FIELD_INT, 0},
+        {"env", JSON_FIELD_STRING_MAP, JSON_NULLABLE},
+        {"metadata", JSON_FIELD_OBJECT, JSON_NULLABLE},
+        {"org", JSON_FIELD_STRING, JSON_NULLABLE},
         {"project", JSON_FIELD_STRING, JSON_NULLABLE},
         {"policy", JSON_FIELD_OBJECT, JSON_NULLABLE},
     };
@@ -58,8 +62,9 @@ int record_from_request(json_t *body, struct record *ret, struct err *e)
     }
     random_bytes(machine_id, sizeof(machine_id));
     hex_encode(machine_id, sizeof(machine_id), rec.machine_id);
-    rec.env = json_is_object(json_object_get(body, "env")) ? json_deep_copy(json_object_get(body, "env"))
-                                                           : json_object();
+    rec.env = json_is_object(json_object_get(body, "env"))
+                  ? json_deep_copy(json_object_get(body, "env"))
+                  : json_object();
     rec.created_at_ms = clock_wall_ms();
     *ret = rec;
     return 0;
@@ -75,21 +80,24 @@ bool record_same_spec(const struct record *a, const struct record *b)
 json_t *record_to_json(const struct record *rec)
 {
     json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:i, s:i, s:i, s:O, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b}", "version",
-        RECORD_VERSION, "id", rec->id, "template", rec->template_name, "vcpus", (int)rec->shape.vcpus,
-        "memory_mib", (int)rec->shape.memory_mib, "disk_mib", (int)rec->shape.disk_mib, "env", rec->env, "org",
-        rec->org, "project", rec->project, "machine_id", rec->machine_id, "state",
-        sandbox_state_name(rec->state), "reason", rec->reason, "created_at_ms",
-        (json_int_t)rec->created_at_ms, "started_at_ms", (json_int_t)rec->started_at_ms, "accel",
-        rec->accel == QEMU_ACCEL_KVM ? "kvm" : "tcg", "disk_n", (int)rec->disk_n, "last_n", (int)rec->last_n,
-        "parent_n", (int)rec->parent_n, "wake_on_request", rec->wake_on_request);
+        "{s:i, s:s, s:s, s:i, s:i, s:i, s:O, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:i, s:i, "
+        "s:i, s:b}",
+        "version", RECORD_VERSION, "id", rec->id, "template", rec->template_name, "vcpus",
+        (int)rec->shape.vcpus, "memory_mib", (int)rec->shape.memory_mib, "disk_mib",
+        (int)rec->shape.disk_mib, "env", rec->env, "org", rec->org, "project", rec->project,
+        "machine_id", rec->machine_id, "state", sandbox_state_name(rec->state), "reason",
+        rec->reason, "created_at_ms", (json_int_t)rec->created_at_ms, "started_at_ms",
+        (json_int_t)rec->started_at_ms, "accel", rec->accel == QEMU_ACCEL_KVM ? "kvm" : "tcg",
+        "disk_n", (int)rec->disk_n, "last_n", (int)rec->last_n, "parent_n", (int)rec->parent_n,
+        "wake_on_request", rec->wake_on_request);
 
     ASSERT(root);
     json_object_set_new(root, "policy", policy_to_json(&rec->policy));
     if (rec->has_machine) {
         json_object_set_new(root, "machine",
-                            json_pack("{s:s, s:i, s:I, s:i}", "id", rec->machine.id, "pid", rec->machine.pid,
-                                      "start_time", (json_int_t)rec->machine.start_time, "slot",
+                            json_pack("{s:s, s:i, s:I, s:i}", "id", rec->machine.id, "pid",
+                                      rec->machine.pid, "start_time",
+                                      (json_int_t)rec->machine.start_time, "slot",
                                       (int)rec->machine.slot));
     }
     return root;
@@ -132,7 +140,8 @@ int record_from_json(json_t *root, struct record *ret)
         machine_from_json(json_object_get(root, "machine"), &rec) < 0) {
         return -EBADMSG;
     }
-    rec.accel = str_eq(json_get_string(root, "accel", "tcg"), "kvm") ? QEMU_ACCEL_KVM : QEMU_ACCEL_TCG;
+    rec.accel =
+        str_eq(json_get_string(root, "accel", "tcg"), "kvm") ? QEMU_ACCEL_KVM : QEMU_ACCEL_TCG;
     rec.created_at_ms = (uint64_t)json_get_int(root, "created_at_ms", 0);
     rec.started_at_ms = (uint64_t)json_get_int(root, "started_at_ms", 0);
     rec.disk_n = (uint32_t)json_get_int(root, "disk_n", 0);

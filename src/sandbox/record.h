@@ -22,7 +22,7 @@ struct record {
     char id[ID_SIZE];
     char template_name[TEMPLATE_NAME_SIZE];
     struct shape shape;
-    json_t *env;              /* owned: object of strings */
+    json_t *env; /* owned: object of strings */
     char org[ID_SIZE];
     char project[ID_SIZE];
     char machine_id[MACHINE_ID_SIZE];
@@ -32,11 +32,11 @@ struct record {
     uint64_t started_at_ms;
     enum qemu_accel accel;
     struct policy policy;
-    bool wake_on_request;     /* while paused: the next request resumes it */
-    uint32_t disk_n;          /* which subvolume is the disk: see snapshot.h */
-    uint32_t last_n;          /* the highest number ever used */
-    uint32_t parent_n;        /* the snapshot that the present came after */
-    bool has_machine;         /* machine says which */
+    bool wake_on_request; /* while paused: the next request resumes it */
+    uint32_t disk_n;      /* which subvolume is the disk: see snapshot.h */
+    uint32_t last_n;      /* the highest number ever used */
+    uint32_t parent_n;    /* the snapshot that the present came after */
+    bool has_machine;     /* machine says which */
     struct machine_record machine;
 };
 
@@ -54,7 +54,8 @@ enum record_durability {
     RECORD_SURVIVES_PROCESS, /* replaced whole; in the page cache */
     RECORD_SURVIVES_HOST,    /* and on the disk */
 };
-MUST_CHECK int record_write(int records_fd, const struct record *rec, enum record_durability durability);
+MUST_CHECK int record_write(int records_fd, const struct record *rec,
+                            enum record_durability durability);
 /* 0 also when there is none. */
 MUST_CHECK int record_remove(int records_fd, const char *id);
 /* -ENOENT; -EBADMSG: damaged. */

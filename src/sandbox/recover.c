@@ -89,7 +89,8 @@ static void attach(struct resident *res, struct machine *m)
     if (res->record.state == SANDBOX_STATE_PAUSED && res->channel) {
         channel_hold(res->channel, true);
     }
-    log_info(&(struct log_ctx){.sandbox = res->record.id}, "taken back with its machine %s", res->record.machine.id);
+    log_info(&(struct log_ctx){.sandbox = res->record.id}, "taken back with its machine %s",
+             res->record.machine.id);
 }
 
 static int adopt(struct resident *res, struct err *e)
@@ -120,8 +121,10 @@ static int adopt_running(struct resident *res, struct err *e)
 {
     int r = adopt(res, e);
 
-    if (r == 0 && res->machine && machine_resume(res->machine, deadline_in_ms(RESUME_DEADLINE_MS), NULL) < 0) {
-        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "its machine cannot be told to go on, ignoring");
+    if (r == 0 && res->machine &&
+        machine_resume(res->machine, deadline_in_ms(RESUME_DEADLINE_MS), NULL) < 0) {
+        log_warn(&(struct log_ctx){.sandbox = res->record.id},
+                 "its machine cannot be told to go on, ignoring");
     }
     return r;
 }
@@ -138,7 +141,8 @@ static int recover_one(struct resident *res, struct err *e)
         return adopt(res, e);
     case SANDBOX_STATE_CREATING:
     case SANDBOX_STATE_DELETING:
-        log_info(&(struct log_ctx){.sandbox = res->record.id}, "was being %s when we stopped: removing it",
+        log_info(&(struct log_ctx){.sandbox = res->record.id},
+                 "was being %s when we stopped: removing it",
                  res->record.state == SANDBOX_STATE_CREATING ? "made" : "deleted");
         return lifecycle_remove_all(res, e);
     case SANDBOX_STATE_STOPPING:
@@ -149,7 +153,8 @@ static int recover_one(struct resident *res, struct err *e)
             res->record.state = SANDBOX_STATE_RUNNING;
             return adopt_running(res, e);
         }
-        return resident_set_state(res, SANDBOX_STATE_FAILED, "the start was interrupted", RECORD_SURVIVES_PROCESS, e);
+        return resident_set_state(res, SANDBOX_STATE_FAILED, "the start was interrupted",
+                                  RECORD_SURVIVES_PROCESS, e);
     default:
         res->record.has_machine = false;
         return 0;
@@ -169,7 +174,9 @@ static int load_record(struct node *node, const char *file, struct err *e)
     }
     r = record_read(node->records_fd, id, &rec);
     if (r == -EBADMSG) {
-        log_error(NULL, "the record of sandbox %s is damaged; it is kept and nothing of it is touched", id);
+        log_error(NULL,
+                  "the record of sandbox %s is damaged; it is kept and nothing of it is touched",
+                  id);
         return 0;
     }
     if (r < 0) {
@@ -185,7 +192,8 @@ static int recover_all(struct node *node, struct err *e)
 {
     int r = 0;
 
-    for (struct resident *res = resident_next_take(node, NULL); res; res = resident_next_take(node, res)) {
+    for (struct resident *res = resident_next_take(node, NULL); res;
+         res = resident_next_take(node, res)) {
         r = r < 0 ? r : recover_one(res, e);
     }
     return r;
@@ -211,7 +219,8 @@ static bool machine_is_known(struct node *node, const char *id)
 {
     bool known = false;
 
-    for (struct resident *res = resident_next_take(node, NULL); res; res = resident_next_take(node, res)) {
+    for (struct resident *res = resident_next_take(node, NULL); res;
+         res = resident_next_take(node, res)) {
         known = known || (res->record.has_machine && str_eq(res->record.machine.id, id));
     }
     return known;
@@ -265,8 +274,8 @@ static int sweep_subvolumes(struct node *node, struct err *e)
     return r < 0 ? err_wrap(e, r, "sweeping the sandboxes' folders") : 0;
 }
 
-static int sweep_half_made(int dir_fd, const char *prefix, bool (*keep)(struct node *, const char *),
-                           struct node *node)
+static int sweep_half_made(int dir_fd, const char *prefix,
+                           bool (*keep)(struct node *, const char *), struct node *node)
 {
     CLEANUP(names_done) struct names list = {0};
     int r = list_names(dir_fd, &list);
@@ -313,8 +322,10 @@ static int recover_manifest(struct node *node, const char *file)
     if (r < 0) {
         return r;
     }
-    if (json_parse_object(buf_str(&text), text.len, &root, NULL) < 0 || snapshot_from_json(root, &snap) < 0) {
-        log_error(&(struct log_ctx){.sandbox = id}, "the manifest %s is damaged: that snapshot is not used", file);
+    if (json_parse_object(buf_str(&text), text.len, &root, NULL) < 0 ||
+        snapshot_from_json(root, &snap) < 0) {
+        log_error(&(struct log_ctx){.sandbox = id},
+                  "the manifest %s is damaged: that snapshot is not used", file);
         return 0;
     }
     snapshot_adopt(res, &snap);
@@ -352,7 +363,8 @@ static int sweep_number(struct node *node, const char *id, uint32_t n, struct er
     if (number_in_use(node, id, n)) {
         return 0;
     }
-    log_warn(&(struct log_ctx){.sandbox = id}, "removing what is left of number %u: it has no manifest", n);
+    log_warn(&(struct log_ctx){.sandbox = id},
+             "removing what is left of number %u: it has no manifest", n);
     ASSERT(str_copy(what.id, sizeof(what.id), id) == 0);
     r = priv_subvol_delete(node->host.priv, &what, e);
     return r < 0 ? r : checkpoint_remove(node, id, n);

@@ -60,7 +60,8 @@ static bool pass(struct node *node)
 {
     bool all = true;
 
-    for (struct resident *res = resident_next_take(node, NULL); res; res = resident_next_take(node, res)) {
+    for (struct resident *res = resident_next_take(node, NULL); res;
+         res = resident_next_take(node, res)) {
         all = bring_back(res) && all;
     }
     return all;

@@ -84,7 +84,8 @@ int resident_add(struct node *node, const struct record *rec, struct resident **
     }
     pthread_mutex_unlock(&node->lock);
     if (r == -EUSERS) {
-        return err_set(e, r, "node_full", "this node holds %d sandboxes and takes no more", NODE_RESIDENTS_MAX);
+        return err_set(e, r, "node_full", "this node holds %d sandboxes and takes no more",
+                       NODE_RESIDENTS_MAX);
     }
     *ret = res;
     return r;
@@ -179,8 +180,8 @@ int resident_set_state(struct resident *res, enum sandbox_state to, const char *
     snprintf(res->record.reason, sizeof(res->record.reason), "%s", reason ? reason : "");
     r = write_record(res, durability, e);
     pthread_mutex_unlock(&res->lock);
-    log_info(&ctx, "%s -> %s%s%s", sandbox_state_name(from), sandbox_state_name(to), reason ? ": " : "",
-             reason ? reason : "");
+    log_info(&ctx, "%s -> %s%s%s", sandbox_state_name(from), sandbox_state_name(to),
+             reason ? ": " : "", reason ? reason : "");
     return r;
 }
 
@@ -224,8 +225,8 @@ int resident_guest_begin(struct resident *res, struct channel **ret, struct err 
         *ret = channel_ref(res->channel);
     } else {
         r = err_set(e, -ESTALE, "not_running", "the sandbox is %s%s%s: start it first",
-                    sandbox_state_name(res->record.state), res->record.reason[0] ? ", because " : "",
-                    res->record.reason);
+                    sandbox_state_name(res->record.state),
+                    res->record.reason[0] ? ", because " : "", res->record.reason);
     }
     pthread_mutex_unlock(&res->lock);
     return r;
@@ -251,9 +252,10 @@ json_t *resident_to_json(struct resident *res)
     json_t *out;
 
     pthread_mutex_lock(&res->lock);
-    out = json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:s*}", "id", res->record.id, "template",
-                    res->record.template_name, "state", sandbox_state_name(res->record.state), "vcpus",
-                    (int)res->record.shape.vcpus, "memory_mib", (int)res->record.shape.memory_mib, "disk_mib",
+    out = json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:s*}", "id", res->record.id,
+                    "template", res->record.template_name, "state",
+                    sandbox_state_name(res->record.state), "vcpus", (int)res->record.shape.vcpus,
+                    "memory_mib", (int)res->record.shape.memory_mib, "disk_mib",
                     (int)res->record.shape.disk_mib, "accel", node_accel_name(res->record.accel),
                     "created_at_ms", (json_int_t)res->record.created_at_ms, "started_at_ms",
                     (json_int_t)res->record.started_at_ms, "reason",

@@ -31,22 +31,23 @@ struct resident {
     pthread_mutex_t op;
     struct snapshot *snapshots; /* owned: newest first; guarded by op, as what follows */
     struct trace trace;
-    bool wants_recovery;        /* its machine ended by itself: see recovery.h */
+    bool wants_recovery; /* its machine ended by itself: see recovery.h */
     unsigned recovery_tries;
     uint64_t recovery_since_ms;
     /* The scheduler's own: its last look for idleness, what it saw then, and when the guest last worked. */
     uint64_t idle_looked_ms;
     uint64_t idle_cpu_ms;
     uint64_t busy_ms;
-    uint64_t mute_until_ms; /* the guest did not answer: nothing is asked of it unbidden until then */
+    uint64_t
+        mute_until_ms; /* the guest did not answer: nothing is asked of it unbidden until then */
 
     pthread_mutex_t lock; /* guards what follows */
     struct record record;
     bool gone;               /* deleted: only references remain */
     struct machine *machine; /* owned; NULL: none */
     struct channel *channel; /* owned; NULL: none */
-    int disk_fd; /* owned; with the machine */
-    char last_console[512]; /* what the console said last when the machine ended */
+    int disk_fd;             /* owned; with the machine */
+    char last_console[512];  /* what the console said last when the machine ended */
 };
 
 /* NULL when there is none. */
@@ -55,7 +56,8 @@ struct resident *resident_find(struct node *node, const char *id);
  * Adds one in state creating with a copy of rec (its env is referenced). -EEXIST: *ret is the one that is there.
  * -EUSERS "node_full". The caller gets a reference in both cases of success and -EEXIST.
  */
-MUST_CHECK int resident_add(struct node *node, const struct record *rec, struct resident **ret, struct err *e);
+MUST_CHECK int resident_add(struct node *node, const struct record *rec, struct resident **ret,
+                            struct err *e);
 /* One that is in no list, with one reference: a sandbox beside itself while it is rolled back. */
 struct resident *resident_new_unlisted(struct node *node, const struct record *rec);
 void resident_unref(struct resident *res);
@@ -70,7 +72,8 @@ void resident_free_all(struct node *node);
 /* Moves the state, by the node, with a reason or NULL, and writes the record. */
 MUST_CHECK int resident_set_state(struct resident *res, enum sandbox_state to, const char *reason,
                                   enum record_durability durability, struct err *e);
-MUST_CHECK int resident_set_policy(struct resident *res, const struct policy *policy, struct err *e);
+MUST_CHECK int resident_set_policy(struct resident *res, const struct policy *policy,
+                                   struct err *e);
 enum sandbox_state resident_state(struct resident *res);
 /* Paused, and to be resumed by the next request. */
 bool resident_wakes(struct resident *res);

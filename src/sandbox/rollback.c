@@ -36,7 +36,8 @@ static int bring_cold(struct resident *next, uint64_t deadline_ns, struct err *e
     return bring_from_base(next, t.default_user, t.fstype, deadline_ns, e);
 }
 
-static int bring_next(struct resident *next, const struct snapshot *target, bool *ret_cold, struct err *e)
+static int bring_next(struct resident *next, const struct snapshot *target, bool *ret_cold,
+                      struct err *e)
 {
     uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
     struct err why = {0};
@@ -49,8 +50,8 @@ static int bring_next(struct resident *next, const struct snapshot *target, bool
     if (target && target->kind == SNAPSHOT_FULL) {
         if (snapshot_fits_node(next->node, target, &why) == 0) {
             *ret_cold = false;
-            return bring_from_checkpoint(next, next->record.id, target->n, &(struct bring_identity){false},
-                                         deadline_ns, e);
+            return bring_from_checkpoint(next, next->record.id, target->n,
+                                         &(struct bring_identity){false}, deadline_ns, e);
         }
         history_add(next, "cold_start", "%s: starting fresh from the disk", why.msg);
     }
@@ -72,12 +73,14 @@ static void remove_disk(struct resident *res, uint32_t n)
     struct err e = {0};
 
     if (priv_subvol_delete(res->node->host.priv, &what, &e) < 0) {
-        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "disk %u stays until the next start: %s", n, e.msg);
+        log_warn(&(struct log_ctx){.sandbox = res->record.id},
+                 "disk %u stays until the next start: %s", n, e.msg);
     }
 }
 
 /* Step 4, and then 5: what was res's becomes next's, which is taken down. */
-static int switch_over(struct resident *res, struct resident *next, uint32_t parent_n, struct err *e)
+static int switch_over(struct resident *res, struct resident *next, uint32_t parent_n,
+                       struct err *e)
 {
     struct record wanted = next->record;
     uint32_t old_n = res->record.disk_n;
@@ -89,8 +92,9 @@ static int switch_over(struct resident *res, struct resident *next, uint32_t par
     wanted.last_n = res->record.last_n;
     wanted.parent_n = parent_n;
     wanted.reason[0] = '\0';
-    r = FAULT("rollback.machine_ready") ? -EIO
-                                        : record_write(res->node->records_fd, &wanted, RECORD_SURVIVES_HOST);
+    r = FAULT("rollback.machine_ready")
+            ? -EIO
+            : record_write(res->node->records_fd, &wanted, RECORD_SURVIVES_HOST);
     if (r < 0) {
         return err_wrap(e, r, "writing the record");
     }
@@ -115,14 +119,16 @@ static int go_back(struct resident *res, struct snapshot *target, bool *ret_cold
 {
     uint32_t disk_n = ++res->record.last_n;
     struct resident *next;
-    int r = FAULT("rollback.held") ? err_wrap(e, -EIO, "rolling back") : clone_disk(res, target->n, disk_n, e);
+    int r = FAULT("rollback.held") ? err_wrap(e, -EIO, "rolling back")
+                                   : clone_disk(res, target->n, disk_n, e);
 
     if (r < 0) {
         return r;
     }
     trace_mark(&res->trace, "disk cloned");
     next = begin_next(res, disk_n);
-    r = FAULT("rollback.disk_cloned") ? err_wrap(e, -EIO, "rolling back") : bring_next(next, target, ret_cold, e);
+    r = FAULT("rollback.disk_cloned") ? err_wrap(e, -EIO, "rolling back")
+                                      : bring_next(next, target, ret_cold, e);
     trace_mark(&res->trace, "machine of the past is up");
     if (r == 0) {
         r = switch_over(res, next, target->n, e);
@@ -137,7 +143,8 @@ static int go_back(struct resident *res, struct snapshot *target, bool *ret_cold
 
 static int hold_present(struct resident *res, struct snapshot **ret, struct err *e)
 {
-    struct snapshot_wish wish = {.kind = res->machine ? SNAPSHOT_FULL : SNAPSHOT_DISK, .made_by = "rollback"};
+    struct snapshot_wish wish = {.kind = res->machine ? SNAPSHOT_FULL : SNAPSHOT_DISK,
+                                 .made_by = "rollback"};
 
     if (res->channel) {
         channel_hold(res->channel, true);
@@ -154,14 +161,16 @@ static void let_present_go_on(struct resident *res)
         return;
     }
     if (machine_resume(res->machine, deadline_in_ms(DEADLINE_MS), &e) < 0) {
-        log_error(&(struct log_ctx){.sandbox = res->record.id}, "after a failed rollback: %s", e.msg);
+        log_error(&(struct log_ctx){.sandbox = res->record.id}, "after a failed rollback: %s",
+                  e.msg);
     }
     if (res->channel) {
         channel_hold(res->channel, false);
     }
 }
 
-static int rollback_steps(struct resident *res, const char *snapshot_id, struct rollback_result *ret, struct err *e)
+static int rollback_steps(struct resident *res, const char *snapshot_id,
+                          struct rollback_result *ret, struct err *e)
 {
     struct snapshot *target = snapshot_find(res, snapshot_id);
     struct rollback_result result = {0};
@@ -169,7 +178,8 @@ static int rollback_steps(struct resident *res, const char *snapshot_id, struct 
     int r;
 
     if (!target) {
-        return err_field(e, -ENOENT, "snapshot_not_found", "snapshot", "the sandbox has no such snapshot");
+        return err_field(e, -ENOENT, "snapshot_not_found", "snapshot",
+                         "the sandbox has no such snapshot");
     }
     r = hold_present(res, &before, e);
     trace_mark(&res->trace, "present kept");
@@ -180,27 +190,29 @@ static int rollback_steps(struct resident *res, const char *snapshot_id, struct 
         let_present_go_on(res);
         return err_wrap(e, r, "rolling back");
     }
-    history_add(res, "rolled_back", "to snapshot %s%s; the present of before is snapshot %s", target->id,
-                result.cold ? ", fresh from its disk" : "", before->id);
+    history_add(res, "rolled_back", "to snapshot %s%s; the present of before is snapshot %s",
+                target->id, result.cold ? ", fresh from its disk" : "", before->id);
     memcpy(result.before_id, before->id, sizeof(result.before_id));
     *ret = result;
     return 0;
 }
 
-int rollback_to(struct resident *res, const char *snapshot_id, struct rollback_result *ret, struct err *e)
+int rollback_to(struct resident *res, const char *snapshot_id, struct rollback_result *ret,
+                struct err *e)
 {
     enum sandbox_state state;
     int r;
 
     pthread_mutex_lock(&res->op);
     state = res->gone ? SANDBOX_STATE_DELETED : resident_state(res);
-    if (state == SANDBOX_STATE_RUNNING || state == SANDBOX_STATE_PAUSED || state == SANDBOX_STATE_STOPPED ||
-        state == SANDBOX_STATE_FAILED) {
+    if (state == SANDBOX_STATE_RUNNING || state == SANDBOX_STATE_PAUSED ||
+        state == SANDBOX_STATE_STOPPED || state == SANDBOX_STATE_FAILED) {
         trace_begin(&res->trace, "rollback");
         r = rollback_steps(res, snapshot_id, ret, e);
         trace_end(&res->trace, r);
     } else {
-        r = err_set(e, -ESTALE, "conflict", "a sandbox that is %s cannot be rolled back", sandbox_state_name(state));
+        r = err_set(e, -ESTALE, "conflict", "a sandbox that is %s cannot be rolled back",
+                    sandbox_state_name(state));
     }
     pthread_mutex_unlock(&res->op);
     return r;
@@ -217,13 +229,16 @@ int rollback_recover(struct resident *res, struct err *e)
     if (target && snapshot_fits_node(res->node, target, NULL) == 0) {
         uint64_t age_s = (clock_wall_ms() - target->created_at_ms) / 1000;
 
-        r = snapshot_take(res, &(struct snapshot_wish){.kind = SNAPSHOT_DISK, .made_by = "recovery"}, &found, e);
+        r = snapshot_take(
+            res, &(struct snapshot_wish){.kind = SNAPSHOT_DISK, .made_by = "recovery"}, &found, e);
         if (r == 0) {
             r = go_back(res, target, &cold, e);
         }
         if (r == 0) {
-            history_add(res, "recovered", "from full snapshot %s, %llu s old; the disk as it was found is snapshot %s",
-                        target->id, (unsigned long long)age_s, found->id);
+            history_add(
+                res, "recovered",
+                "from full snapshot %s, %llu s old; the disk as it was found is snapshot %s",
+                target->id, (unsigned long long)age_s, found->id);
         }
         return r;
     }

@@ -17,10 +17,11 @@
 
 struct rollback_result {
     char before_id[ID_SIZE]; /* the snapshot of the present as it was */
-    bool cold;               /* a fresh machine over the disk: a disk snapshot, or memory that does not fit */
+    bool cold; /* a fresh machine over the disk: a disk snapshot, or memory that does not fit */
 };
 
-MUST_CHECK int rollback_to(struct resident *res, const char *snapshot_id, struct rollback_result *ret, struct err *e);
+MUST_CHECK int rollback_to(struct resident *res, const char *snapshot_id,
+                           struct rollback_result *ret, struct err *e);
 /*
  * With the op lock held, for a sandbox without machine (it ended by itself): comes back from its newest full snapshot,
  * or from its disk when there is none. The disk as it was found stays as a snapshot.

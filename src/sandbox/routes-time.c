@@ -10,7 +10,8 @@
 
 #define BODY_MAX (64u * 1024)
 
-static int body_of(struct http_request *req, const struct json_field *fields, size_t n, json_t **ret, struct err *e)
+static int body_of(struct http_request *req, const struct json_field *fields, size_t n,
+                   json_t **ret, struct err *e)
 {
     cleanup_json json_t *body = NULL;
     int r = http_body_json(req, BODY_MAX, &body, e);
@@ -26,7 +27,8 @@ static int body_of(struct http_request *req, const struct json_field *fields, si
 
 int route_pause(struct http_request *req, struct err *e)
 {
-    static const struct json_field fields[] = {{"durable", JSON_FIELD_BOOL, 0}, {"wake_on_request", JSON_FIELD_BOOL, 0}};
+    static const struct json_field fields[] = {{"durable", JSON_FIELD_BOOL, 0},
+                                               {"wake_on_request", JSON_FIELD_BOOL, 0}};
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     cleanup_json json_t *body = NULL;
     int r = route_find(req, &res, e);
@@ -35,10 +37,11 @@ int route_pause(struct http_request *req, struct err *e)
         r = body_of(req, fields, ARRAY_SIZE(fields), &body, e);
     }
     if (r == 0) {
-        r = pause_sandbox(res,
-                          &(struct pause_wish){.durable = json_get_bool(body, "durable", true),
-                                               .wake_on_request = json_get_bool(body, "wake_on_request", false)},
-                          e);
+        r = pause_sandbox(
+            res,
+            &(struct pause_wish){.durable = json_get_bool(body, "durable", true),
+                                 .wake_on_request = json_get_bool(body, "wake_on_request", false)},
+            e);
     }
     return r < 0 ? r : http_reply_json_take(req, 200, resident_to_json(res), e);
 }
@@ -68,10 +71,24 @@ static int wish_from(json_t *body, struct snapshot_wish *ret, struct err *e)
     return snapshot_name_check(ret->name, e);
 }
 
+/* With the op lock held: its object, and which one it came after, by id. */
+static json_t *show_snapshot(const struct resident *res, const struct snapshot *snap)
+{
+    json_t *out = snapshot_to_json(snap);
+
+    for (const struct snapshot *s = res->snapshots; s; s = s->next) {
+        if (s->n == snap->parent_n) {
+            json_object_set_new(out, "parent_id", json_string(s->id));
+        }
+    }
+    return out;
+}
+
 int route_snapshot_take(struct http_request *req, struct err *e)
 {
-    static const struct json_field fields[] = {
-        {"kind", JSON_FIELD_STRING, 0}, {"name", JSON_FIELD_STRING, 0}, {"keep", JSON_FIELD_BOOL, 0}};
+    static const struct json_field fields[] = {{"kind", JSON_FIELD_STRING, 0},
+                                               {"name", JSON_FIELD_STRING, 0},
+                                               {"keep", JSON_FIELD_BOOL, 0}};
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     cleanup_json json_t *body = NULL;
     struct snapshot_wish wish;
@@ -94,7 +111,7 @@ int route_snapshot_take(struct http_request *req, struct err *e)
                   : snapshot_take(res, &wish, &snap, e);
     trace_mark(&res->trace, "manifest stored");
     trace_end(&res->trace, r);
-    out = r == 0 ? snapshot_to_json(snap) : NULL;
+    out = r == 0 ? show_snapshot(res, snap) : NULL;
     pthread_mutex_unlock(&res->op);
     return r < 0 ? r : http_reply_json_take(req, 201, out, e);
 }
@@ -111,14 +128,15 @@ int route_snapshot_list(struct http_request *req, struct err *e)
     all = json_array();
     pthread_mutex_lock(&res->op);
     for (const struct snapshot *s = res->snapshots; s; s = s->next) {
-        json_array_append_new(all, snapshot_to_json(s));
+        json_array_append_new(all, show_snapshot(res, s));
     }
     pthread_mutex_unlock(&res->op);
     return http_reply_json_take(req, 200, json_pack("{s:o}", "snapshots", all), e);
 }
 
 /* With the op lock held on success. */
-static int find_snapshot(struct http_request *req, struct resident **ret_res, struct snapshot **ret, struct err *e)
+static int find_snapshot(struct http_request *req, struct resident **ret_res, struct snapshot **ret,
+                         struct err *e)
 {
     int r = route_find(req, ret_res, e);
 
@@ -145,7 +163,7 @@ int route_snapshot_get(struct http_request *req, struct err *e)
     if (r < 0) {
         return r;
     }
-    out = snapshot_to_json(snap);
+    out = show_snapshot(res, snap);
     if (snapshot_exclusive_bytes(res, snap, &bytes) == 0) {
         json_object_set_new(out, "exclusive_bytes", json_integer((json_int_t)bytes));
     }
@@ -155,7 +173,8 @@ int route_snapshot_get(struct http_request *req, struct err *e)
 
 int route_snapshot_change(struct http_request *req, struct err *e)
 {
-    static const struct json_field fields[] = {{"name", JSON_FIELD_STRING, 0}, {"keep", JSON_FIELD_BOOL, 0}};
+    static const struct json_field fields[] = {{"name", JSON_FIELD_STRING, 0},
+                                               {"keep", JSON_FIELD_BOOL, 0}};
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     cleanup_json json_t *body = NULL;
     struct snapshot *snap = NULL;
@@ -180,7 +199,7 @@ int route_snapshot_change(struct http_request *req, struct err *e)
     }
     if (r == 0) {
         *snap = changed;
-        out = snapshot_to_json(snap);
+        out = show_snapshot(res, snap);
     }
     pthread_mutex_unlock(&res->op);
     return r < 0 ? r : http_reply_json_take(req, 200, out, e);
@@ -224,20 +243,24 @@ int route_rollback(struct http_request *req, struct err *e)
     return http_reply_json_take(req, 200, out, e);
 }
 
-static int read_children(json_t *body, char ids[FORK_CHILDREN_MAX][ID_SIZE], size_t *ret_n, struct err *e)
+static int read_children(json_t *body, char ids[FORK_CHILDREN_MAX][ID_SIZE], size_t *ret_n,
+                         struct err *e)
 {
     json_t *list = json_object_get(body, "children");
     json_t *id;
     size_t i;
 
     if (json_array_size(list) < 1 || json_array_size(list) > FORK_CHILDREN_MAX) {
-        return err_field(e, -EINVAL, "out_of_range", "children", "'children' must have 1 to %d ids", FORK_CHILDREN_MAX);
+        return err_field(e, -EINVAL, "out_of_range", "children", "'children' must have 1 to %d ids",
+                         FORK_CHILDREN_MAX);
     }
-    json_array_foreach(list, i, id) {
+    json_array_foreach(list, i, id)
+    {
         const char *text = json_string_value(id);
 
         if (!text || !id_valid(ID_SANDBOX, text)) {
-            return err_field(e, -EINVAL, "invalid_field", "children", "'children' must be sandbox ids");
+            return err_field(e, -EINVAL, "invalid_field", "children",
+                             "'children' must be sandbox ids");
         }
         memcpy(ids[i], text, ID_SIZE);
     }

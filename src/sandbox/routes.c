@@ -23,7 +23,8 @@ static struct node *node_of(const struct http_request *req)
 int route_find(struct http_request *req, struct resident **ret, struct err *e)
 {
     *ret = resident_find(node_of(req), http_request_param(req, "id"));
-    return *ret ? 0 : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox on this node");
+    return *ret ? 0
+                : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox on this node");
 }
 
 static bool request_gone(void *arg)
@@ -80,7 +81,8 @@ static void add_usage(struct resident *res, json_t *out)
     pthread_mutex_unlock(&res->lock);
     if (running && priv_machine_stats(res->node->host.priv, id, &stats, NULL) == 0) {
         json_object_set_new(out, "cpu_ns", json_integer((json_int_t)stats.cpu_ns));
-        json_object_set_new(out, "memory_private_bytes", json_integer((json_int_t)stats.memory_anon_bytes));
+        json_object_set_new(out, "memory_private_bytes",
+                            json_integer((json_int_t)stats.memory_anon_bytes));
     }
 }
 
@@ -98,15 +100,17 @@ static int get(struct http_request *req, struct err *e)
     return http_reply_json_take(req, 200, out, e);
 }
 
-static int delete(struct http_request *req, struct err *e)
+static int delete (struct http_request *req, struct err *e)
 {
-    CLEANUP(resident_unrefp) struct resident *res = resident_find(node_of(req), http_request_param(req, "id"));
+    CLEANUP(resident_unrefp)
+    struct resident *res = resident_find(node_of(req), http_request_param(req, "id"));
     int r = res ? lifecycle_delete(res, e) : 0;
 
     return r < 0 ? r : http_reply_empty(req, 204, e);
 }
 
-static int run_operation(struct http_request *req, int (*operation)(struct resident *, struct err *), struct err *e)
+static int run_operation(struct http_request *req,
+                         int (*operation)(struct resident *, struct err *), struct err *e)
 {
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     int r = route_find(req, &res, e);
@@ -133,7 +137,8 @@ static int guest(struct http_request *req, struct err *e)
     int r = route_find(req, &res, e);
 
     if (r == 0 && resident_wakes(res)) {
-        r = resume_sandbox(res, e); /* paused for idleness: the client notices no more than a delay */
+        r = resume_sandbox(res,
+                           e); /* paused for idleness: the client notices no more than a delay */
     }
     return r < 0 ? r : guest_proxy(req, res, http_request_param(req, "rest"), e);
 }
@@ -179,11 +184,12 @@ static int about(struct http_request *req, struct err *e)
     }
     uname(&host);
     pthread_mutex_lock(&node->lock);
-    out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:{s:i,s:i,s:i,s:i}}", "version", SPACE_VERSION,
-                    "accel", node_accel_name(node->accel), "accel_why", node->accel_why, "vmm_version",
-                    node->vmm_version, "guest", node->guest_id, "kernel", host.release, "sandboxes",
-                    (json_int_t)node->n_residents, "pool_free_bytes", (json_int_t)free_bytes,
-                    "pool_size_bytes", (json_int_t)total_bytes, "limits", "vcpus_max", SHAPE_VCPUS_MAX,
+    out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:{s:i,s:i,s:i,s:i}}", "version",
+                    SPACE_VERSION, "accel", node_accel_name(node->accel), "accel_why",
+                    node->accel_why, "vmm_version", node->vmm_version, "guest", node->guest_id,
+                    "kernel", host.release, "sandboxes", (json_int_t)node->n_residents,
+                    "pool_free_bytes", (json_int_t)free_bytes, "pool_size_bytes",
+                    (json_int_t)total_bytes, "limits", "vcpus_max", SHAPE_VCPUS_MAX,
                     "memory_mib_max", SHAPE_MEMORY_MIB_MAX, "disk_mib_max", SHAPE_DISK_MIB_MAX,
                     "sandboxes_max", NODE_RESIDENTS_MAX);
     pthread_mutex_unlock(&node->lock);
@@ -205,14 +211,16 @@ static int prepare(struct http_request *req, struct err *e)
         r = base_get(node_of(req), shape.vcpus, shape.memory_mib, &base, e);
     }
     return r < 0 ? r
-                 : http_reply_json_take(req, 200, json_pack("{s:s, s:s}", "base", base->key, "accel",
-                                                            node_accel_name(base->accel)),
+                 : http_reply_json_take(req, 200,
+                                        json_pack("{s:s, s:s}", "base", base->key, "accel",
+                                                  node_accel_name(base->accel)),
                                         e);
 }
 
 static int health(struct http_request *req, struct err *e)
 {
-    return http_reply_json_take(req, 200, json_pack("{s:b, s:s}", "ok", 1, "version", SPACE_VERSION), e);
+    return http_reply_json_take(req, 200,
+                                json_pack("{s:b, s:s}", "ok", 1, "version", SPACE_VERSION), e);
 }
 
 static int metrics(struct http_request *req, struct err *e)
@@ -221,7 +229,8 @@ static int metrics(struct http_request *req, struct err *e)
     int r = metrics_print(node_of(req), &text);
 
     return r < 0 ? err_wrap(e, r, "printing the metrics")
-                 : http_reply_bytes(req, 200, "text/plain; version=0.0.4", buf_str(&text), text.len, e);
+                 : http_reply_bytes(req, 200, "text/plain; version=0.0.4", buf_str(&text), text.len,
+                                    e);
 }
 
 static const struct http_route routes[] = {

@@ -60,7 +60,8 @@ static void drop(struct resident *res, struct snapshot *s, const char *why)
 
     memcpy(id, s->id, sizeof(id));
     if (snapshot_delete(res, s, &e) < 0) {
-        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "cannot delete snapshot %s, ignoring: %s", id, e.msg);
+        log_warn(&(struct log_ctx){.sandbox = res->record.id},
+                 "cannot delete snapshot %s, ignoring: %s", id, e.msg);
     } else {
         history_add(res, "snapshot_deleted", "%s: %s", id, why);
     }
@@ -80,7 +81,8 @@ static void thin_out(struct resident *res, uint64_t now_ms)
     n = 0;
     for (struct snapshot *s = res->snapshots; s; s = s->next) {
         of[n] = s;
-        items[n++] = (struct policy_item){s->created_at_ms, s->kind == SNAPSHOT_FULL, is_fixed(res, s), false};
+        items[n++] = (struct policy_item){s->created_at_ms, s->kind == SNAPSHOT_FULL,
+                                          is_fixed(res, s), false};
     }
     policy_thin(&res->record.policy, now_ms, items, n);
     for (size_t i = 0; i < n; i++) {
@@ -103,7 +105,8 @@ static void take_due(struct resident *res, uint64_t now_ms)
         return;
     }
     if (snapshot_take(res, &wish, &snap, &e) < 0) {
-        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "no snapshot by schedule, trying again: %s", e.msg);
+        log_warn(&(struct log_ctx){.sandbox = res->record.id},
+                 "no snapshot by schedule, trying again: %s", e.msg);
         return;
     }
     thin_out(res, now_ms);
@@ -119,7 +122,9 @@ static int read_metrics(struct resident *res, json_t **ret)
     if (r < 0) {
         return r;
     }
-    r = guest_call(ch, &(struct guest_call){"GET", "/metrics", NULL, deadline_in_ms(METRICS_DEADLINE_MS)}, ret, NULL);
+    r = guest_call(
+        ch, &(struct guest_call){"GET", "/metrics", NULL, deadline_in_ms(METRICS_DEADLINE_MS)}, ret,
+        NULL);
     resident_guest_end(ch);
     return r;
 }
@@ -128,7 +133,8 @@ static int read_metrics(struct resident *res, json_t **ret)
 static bool guest_is_busy(struct resident *res, json_t *metrics, uint64_t now_ms)
 {
     json_t *cpu = json_object_get(metrics, "cpu");
-    uint64_t used_ms = (uint64_t)json_get_int(cpu, "user_ms", 0) + (uint64_t)json_get_int(cpu, "system_ms", 0);
+    uint64_t used_ms =
+        (uint64_t)json_get_int(cpu, "user_ms", 0) + (uint64_t)json_get_int(cpu, "system_ms", 0);
     uint64_t used_since = used_ms - MIN(res->idle_cpu_ms, used_ms);
     uint64_t since_ms = now_ms - res->idle_looked_ms;
 
@@ -162,13 +168,16 @@ static void pause_if_idle(struct resident *res, uint64_t now_ms)
     uint64_t idle_ms = (uint64_t)res->record.policy.idle_pause_s * 1000;
     struct err e = {0};
 
-    if (idle_ms == 0 || now_ms < res->mute_until_ms || resident_state(res) != SANDBOX_STATE_RUNNING ||
+    if (idle_ms == 0 || now_ms < res->mute_until_ms ||
+        resident_state(res) != SANDBOX_STATE_RUNNING ||
         now_ms - res->idle_looked_ms < MIN((uint64_t)IDLE_LOOK_MS, idle_ms)) {
         return;
     }
     if (guest_is_idle(res, idle_ms, now_ms) &&
-        pause_sandbox(res, &(struct pause_wish){.durable = true, .wake_on_request = true}, &e) < 0) {
-        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "cannot pause an idle sandbox: %s", e.msg);
+        pause_sandbox(res, &(struct pause_wish){.durable = true, .wake_on_request = true}, &e) <
+            0) {
+        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "cannot pause an idle sandbox: %s",
+                 e.msg);
     }
 }
 
@@ -180,7 +189,8 @@ static bool pool_is_short(const struct node *node)
     uint64_t total_bytes = 0;
 
     return node_pool_space(node, &free_bytes, &total_bytes) == 0 &&
-           (free_bytes < NODE_POOL_RESERVE_BYTES || free_bytes < total_bytes / 100 * POOL_SHORT_PERCENT);
+           (free_bytes < NODE_POOL_RESERVE_BYTES ||
+            free_bytes < total_bytes / 100 * POOL_SHORT_PERCENT);
 }
 
 static struct snapshot *oldest_spare(struct resident *res)
@@ -201,7 +211,8 @@ static void make_room(struct node *node)
     struct resident *chosen = NULL;
     uint64_t chosen_ms = UINT64_MAX;
 
-    for (struct resident *res = resident_next_take(node, NULL); res; res = resident_next_take(node, res)) {
+    for (struct resident *res = resident_next_take(node, NULL); res;
+         res = resident_next_take(node, res)) {
         const struct snapshot *s;
 
         if (pthread_mutex_trylock(&res->op) != 0) {
@@ -246,7 +257,8 @@ static void look(const struct worker *w)
 {
     struct node *node = w->scheduler->node;
 
-    for (struct resident *res = resident_next_take(node, NULL); res; res = resident_next_take(node, res)) {
+    for (struct resident *res = resident_next_take(node, NULL); res;
+         res = resident_next_take(node, res)) {
         if (res->number % WORKERS == w->index) {
             look_at(res);
         }

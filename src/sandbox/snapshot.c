@@ -28,12 +28,13 @@ static const char *const kind_names[] = {"disk", "full"};
 json_t *snapshot_to_json(const struct snapshot *snap)
 {
     json_t *out = json_pack(
-        "{s:s, s:i, s:i, s:s, s:I, s:s, s:s, s:s, s:b, s:s, s:s, s:s, s:i, s:i, s:I, s:I}", "id", snap->id, "n",
-        (int)snap->n, "parent", (int)snap->parent_n, "kind", kind_names[snap->kind], "created_at_ms",
-        (json_int_t)snap->created_at_ms, "made_by", snap->made_by, "command", snap->command, "name", snap->name,
-        "keep", snap->keep, "accel", snap->accel, "vmm_version", snap->vmm_version, "guest", snap->guest_id, "vcpus",
-        (int)snap->vcpus, "memory_mib", (int)snap->memory_mib, "private_bytes", (json_int_t)snap->private_bytes,
-        "pause_us", (json_int_t)snap->pause_us);
+        "{s:s, s:i, s:i, s:s, s:I, s:s, s:s, s:s, s:b, s:s, s:s, s:s, s:i, s:i, s:I, s:I}", "id",
+        snap->id, "n", (int)snap->n, "parent", (int)snap->parent_n, "kind", kind_names[snap->kind],
+        "created_at_ms", (json_int_t)snap->created_at_ms, "made_by", snap->made_by, "command",
+        snap->command, "name", snap->name, "keep", snap->keep, "accel", snap->accel, "vmm_version",
+        snap->vmm_version, "guest", snap->guest_id, "vcpus", (int)snap->vcpus, "memory_mib",
+        (int)snap->memory_mib, "private_bytes", (json_int_t)snap->private_bytes, "pause_us",
+        (json_int_t)snap->pause_us);
 
     ASSERT(out);
     return out;
@@ -86,11 +87,13 @@ int snapshot_from_json(json_t *root, struct snapshot *ret)
 int snapshot_name_check(const char *name, struct err *e)
 {
     if (strlen(name) > SNAPSHOT_NAME_MAX) {
-        return err_field(e, -EINVAL, "invalid_field", "name", "'name' is longer than %d bytes", SNAPSHOT_NAME_MAX);
+        return err_field(e, -EINVAL, "invalid_field", "name", "'name' is longer than %d bytes",
+                         SNAPSHOT_NAME_MAX);
     }
     for (const char *c = name; *c; c++) {
         if ((unsigned char)*c < 0x20 || *c == 0x7f) {
-            return err_field(e, -EINVAL, "invalid_field", "name", "'name' must not hold control characters");
+            return err_field(e, -EINVAL, "invalid_field", "name",
+                             "'name' must not hold control characters");
         }
     }
     return 0;
@@ -112,7 +115,9 @@ int snapshot_save(struct resident *res, const struct snapshot *snap, struct err 
     json_object_set_new(root, "sandbox", json_string(res->record.id));
     text = json_text(root);
     manifest_name(res, snap->n, name);
-    r = FAULT("snapshot.manifest") ? -EIO : fs_write_file_durable(res->node->manifests_fd, name, text, strlen(text), 0600);
+    r = FAULT("snapshot.manifest")
+            ? -EIO
+            : fs_write_file_durable(res->node->manifests_fd, name, text, strlen(text), 0600);
     return r < 0 ? err_wrap(e, r, "writing the manifest of a snapshot") : 0;
 }
 
@@ -194,9 +199,10 @@ struct taking {
 static int copy_disk(void *arg, struct err *e)
 {
     const struct taking *t = arg;
-    const struct priv_subvol_snapshot request = {.from = snapshot_subvolume(t->res, t->res->record.disk_n),
-                                                 .to = snapshot_subvolume(t->res, t->snap->n),
-                                                 .flags = PRIV_SUBVOL_READONLY};
+    const struct priv_subvol_snapshot request = {
+        .from = snapshot_subvolume(t->res, t->res->record.disk_n),
+        .to = snapshot_subvolume(t->res, t->snap->n),
+        .flags = PRIV_SUBVOL_READONLY};
     int r = priv_subvol_snapshot(t->res->node->host.priv, &request, e);
 
     r = r == 0 && FAULT("snapshot.disk_copied") ? -EIO : r;
@@ -212,7 +218,8 @@ static int flush_guest(struct resident *res, struct err *e)
     if (r < 0) {
         return r;
     }
-    r = guest_call(ch, &(struct guest_call){"POST", "/sync", NULL, deadline_in_ms(SYNC_DEADLINE_MS)}, NULL, e);
+    r = guest_call(
+        ch, &(struct guest_call){"POST", "/sync", NULL, deadline_in_ms(SYNC_DEADLINE_MS)}, NULL, e);
     resident_guest_end(ch);
     return r;
 }
@@ -222,11 +229,12 @@ static int take_disk(struct taking *t, struct err *e)
     struct err flush = {0};
     int r;
 
-    if (resident_state(t->res) == SANDBOX_STATE_RUNNING && clock_wall_ms() >= t->res->mute_until_ms &&
-        flush_guest(t->res, &flush) < 0) {
+    if (resident_state(t->res) == SANDBOX_STATE_RUNNING &&
+        clock_wall_ms() >= t->res->mute_until_ms && flush_guest(t->res, &flush) < 0) {
         t->res->mute_until_ms = clock_wall_ms() + RESIDENT_MUTE_MS;
         /* A guest that does not answer has a disk all the same: as after a power failure. */
-        log_warn(&(struct log_ctx){.sandbox = t->res->record.id}, "the guest did not flush, going on: %s", flush.msg);
+        log_warn(&(struct log_ctx){.sandbox = t->res->record.id},
+                 "the guest did not flush, going on: %s", flush.msg);
     }
     trace_mark(&t->res->trace, "guest flushed");
     r = copy_disk(t, e);
@@ -244,7 +252,8 @@ static int take_full(struct taking *t, struct err *e)
         .sandbox_id = rec->id,
         .n = t->snap->n,
         .ram_bytes = (uint64_t)rec->shape.memory_mib << 20,
-        .stay_paused = t->stay_paused || rec->state == SANDBOX_STATE_PAUSED || rec->state == SANDBOX_STATE_PAUSING,
+        .stay_paused = t->stay_paused || rec->state == SANDBOX_STATE_PAUSED ||
+                       rec->state == SANDBOX_STATE_PAUSING,
         .trace = &t->res->trace,
         .in_pause = copy_disk,
         .arg = t,
@@ -252,7 +261,8 @@ static int take_full(struct taking *t, struct err *e)
     int r;
 
     if (!t->res->machine) {
-        return err_set(e, -ESTALE, "not_running", "a full snapshot needs a machine, and the sandbox is %s",
+        return err_set(e, -ESTALE, "not_running",
+                       "a full snapshot needs a machine, and the sandbox is %s",
                        sandbox_state_name(rec->state));
     }
     r = checkpoint_save(&job, &stats, e);
@@ -290,14 +300,16 @@ static int remove_parts(struct resident *res, const struct snapshot *snap, struc
     return priv_subvol_delete(res->node->host.priv, &what, e);
 }
 
-int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct snapshot **ret, struct err *e)
+int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct snapshot **ret,
+                  struct err *e)
 {
     struct snapshot snap = {0};
     struct taking taking = {res, &snap, wish->stay_paused};
     int r;
 
     if (count(res) >= SNAPSHOTS_MAX) {
-        return err_set(e, -EDQUOT, "too_many_snapshots", "the sandbox has %d snapshots: delete some", SNAPSHOTS_MAX);
+        return err_set(e, -EDQUOT, "too_many_snapshots",
+                       "the sandbox has %d snapshots: delete some", SNAPSHOTS_MAX);
     }
     describe(res, wish, &snap);
     r = wish->kind == SNAPSHOT_FULL ? take_full(&taking, e) : take_disk(&taking, e);
@@ -305,14 +317,15 @@ int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct
         r = snapshot_save(res, &snap, e);
     }
     if (r < 0) {
-        IGNORE_RESULT(remove_parts(res, &snap, NULL)); /* without manifest it is swept at the next start */
+        IGNORE_RESULT(
+            remove_parts(res, &snap, NULL)); /* without manifest it is swept at the next start */
         return err_wrap(e, r, "taking a %s snapshot", kind_names[wish->kind]);
     }
     res->record.parent_n = snap.n;
     snapshot_adopt(res, &snap);
     *ret = snapshot_find(res, snap.id);
-    history_add(res, "snapshot", "%s %s, made by %s%s%s", kind_names[snap.kind], snap.id, snap.made_by,
-                snap.name[0] ? ", named " : "", snap.name);
+    history_add(res, "snapshot", "%s %s, made by %s%s%s", kind_names[snap.kind], snap.id,
+                snap.made_by, snap.name[0] ? ", named " : "", snap.name);
     /* Numbers in use are found again from the manifests: this write only saves the next start some work. */
     IGNORE_RESULT(record_write(res->node->records_fd, &res->record, RECORD_SURVIVES_PROCESS));
     return 0;
@@ -349,7 +362,8 @@ int snapshot_delete(struct resident *res, struct snapshot *snap, struct err *e)
     if (unlinkat(res->node->manifests_fd, name, 0) < 0 && errno != ENOENT) {
         return err_wrap(e, -errno, "removing the manifest of a snapshot");
     }
-    r = FAULT("snapshot.manifest_gone") ? err_wrap(e, -EIO, "deleting") : remove_parts(res, snap, e);
+    r = FAULT("snapshot.manifest_gone") ? err_wrap(e, -EIO, "deleting")
+                                        : remove_parts(res, snap, e);
     if (r == 0) {
         unlink_from_list(res, snap);
     }
@@ -385,10 +399,12 @@ int snapshot_exclusive_bytes(struct resident *res, const struct snapshot *snap, 
 
 int snapshot_fits_node(const struct node *node, const struct snapshot *snap, struct err *e)
 {
-    if (!str_eq(snap->accel, node_accel_name(node->accel)) || !str_eq(snap->vmm_version, node->vmm_version)) {
+    if (!str_eq(snap->accel, node_accel_name(node->accel)) ||
+        !str_eq(snap->vmm_version, node->vmm_version)) {
         return err_set(e, -ENOTSUP, "memory_does_not_fit",
-                       "the snapshot's memory belongs to VMM %s on %s, this node has %s on %s", snap->vmm_version,
-                       snap->accel, node->vmm_version, node_accel_name(node->accel));
+                       "the snapshot's memory belongs to VMM %s on %s, this node has %s on %s",
+                       snap->vmm_version, snap->accel, node->vmm_version,
+                       node_accel_name(node->accel));
     }
     return 0;
 }

@@ -24,7 +24,10 @@
 struct resident;
 struct node;
 
-enum snapshot_kind { SNAPSHOT_DISK, SNAPSHOT_FULL };
+enum snapshot_kind {
+    SNAPSHOT_DISK,
+    SNAPSHOT_FULL
+};
 
 struct snapshot {
     struct snapshot *next; /* the next older one */
@@ -66,8 +69,8 @@ MUST_CHECK int snapshot_name_check(const char *name, struct err *e);
  * Takes one; *ret lives in the sandbox's list. A full one of a running sandbox pauses it briefly and lets it go on.
  * -ESTALE "not_running": a full snapshot needs a machine.
  */
-MUST_CHECK int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct snapshot **ret,
-                             struct err *e);
+MUST_CHECK int snapshot_take(struct resident *res, const struct snapshot_wish *wish,
+                             struct snapshot **ret, struct err *e);
 /* By id; NULL: there is none. */
 struct snapshot *snapshot_find(struct resident *res, const char *id);
 /*
@@ -85,6 +88,8 @@ MUST_CHECK int snapshot_save(struct resident *res, const struct snapshot *snap, 
 void snapshot_adopt(struct resident *res, const struct snapshot *snap);
 void snapshot_free_list(struct resident *res);
 /* Bytes that only this snapshot holds: what deleting it would give back. */
-MUST_CHECK int snapshot_exclusive_bytes(struct resident *res, const struct snapshot *snap, uint64_t *ret);
+MUST_CHECK int snapshot_exclusive_bytes(struct resident *res, const struct snapshot *snap,
+                                        uint64_t *ret);
 /* -ENOTSUP with the difference: the node cannot run this memory. */
-MUST_CHECK int snapshot_fits_node(const struct node *node, const struct snapshot *snap, struct err *e);
+MUST_CHECK int snapshot_fits_node(const struct node *node, const struct snapshot *snap,
+                                  struct err *e);

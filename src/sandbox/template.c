@@ -44,7 +44,8 @@ static int open_disk(int dir_fd, struct template *t, struct err *e)
 
     t->disk_fd = fs_open_beneath(dir_fd, "disk.img", O_RDONLY, 0);
     if (t->disk_fd < 0 || fstat(t->disk_fd, &st) < 0) {
-        return err_wrap(e, t->disk_fd < 0 ? t->disk_fd : -errno, "opening the disk of template '%s'", t->name);
+        return err_wrap(e, t->disk_fd < 0 ? t->disk_fd : -errno,
+                        "opening the disk of template '%s'", t->name);
     }
     t->size_bytes = (uint64_t)st.st_size;
     return 0;
@@ -58,8 +59,10 @@ static int not_found(const struct node *node, const char *name, struct err *e)
     size_t i;
 
     if (template_list(node, &list, NULL) == 0) {
-        json_array_foreach(list, i, entry) {
-            if (buf_printf(&names, "%s'%s'", i ? ", " : "", json_get_string(entry, "name", "")) < 0) {
+        json_array_foreach(list, i, entry)
+        {
+            if (buf_printf(&names, "%s'%s'", i ? ", " : "", json_get_string(entry, "name", "")) <
+                0) {
                 break;
             }
         }

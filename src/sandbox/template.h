@@ -9,7 +9,8 @@
 
 #include <jansson.h>
 
-struct template {
+struct template
+{
     char name[64];
     char default_user[33];
     char fstype[16];
@@ -21,7 +22,8 @@ struct template {
 void template_done(struct template *t);
 #define cleanup_template CLEANUP(template_done)
 /* -ENOENT "template_not_found" with the ones there are. */
-MUST_CHECK int template_open(const struct node *node, const char *name, struct template *ret, struct err *e);
+MUST_CHECK int template_open(const struct node *node, const char *name, struct template *ret,
+                             struct err *e);
 /* The template may be gone by now: then what any disk of ours has. */
 void template_open_or_default(const struct node *node, const char *name, struct template *ret);
 /* [{"name","size_bytes",...manifest}] sorted by name. */

@@ -15,20 +15,22 @@ static int parse(const char *text, struct record *ret, struct err *e)
     return r < 0 ? r : record_from_request(root, ret, e);
 }
 
-static const char good[] = "{\"id\":\"s0123456789abcdefghj\",\"template\":\"tiny\",\"memory_mib\":128,"
-                           "\"env\":{\"A\":\"b\"},\"org\":null}";
+static const char good[] =
+    "{\"id\":\"s0123456789abcdefghj\",\"template\":\"tiny\",\"memory_mib\":128,"
+    "\"env\":{\"A\":\"b\"},\"org\":null}";
 
 static void requests_are_checked(void)
 {
     static const struct {
         const char *text;
         const char *field;
-    } cases[] = {{"{\"template\":\"tiny\"}", "id"},
-                 {"{\"id\":\"../../etc\",\"template\":\"tiny\"}", "id"},
-                 {"{\"id\":\"s0123456789abcdefghj\"}", "template"},
-                 {"{\"id\":\"s0123456789abcdefghj\",\"template\":\"t\",\"memory_mib\":1}", "memory_mib"},
-                 {"{\"id\":\"s0123456789abcdefghj\",\"template\":\"t\",\"env\":{\"a\":1}}", "env"},
-                 {"{\"id\":\"s0123456789abcdefghj\",\"template\":\"t\",\"pid\":1}", "pid"}};
+    } cases[] = {
+        {"{\"template\":\"tiny\"}", "id"},
+        {"{\"id\":\"../../etc\",\"template\":\"tiny\"}", "id"},
+        {"{\"id\":\"s0123456789abcdefghj\"}", "template"},
+        {"{\"id\":\"s0123456789abcdefghj\",\"template\":\"t\",\"memory_mib\":1}", "memory_mib"},
+        {"{\"id\":\"s0123456789abcdefghj\",\"template\":\"t\",\"env\":{\"a\":1}}", "env"},
+        {"{\"id\":\"s0123456789abcdefghj\",\"template\":\"t\",\"pid\":1}", "pid"}};
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct record rec = {0};
@@ -53,13 +55,15 @@ static void records_come_back_as_written(void)
     REQUIRE(parse(good, &rec, &e) == 0);
     rec.state = SANDBOX_STATE_RUNNING;
     rec.has_machine = true;
-    rec.machine = (struct machine_record){.id = "m0123456789abcdefghj", .pid = 12, .start_time = 1ull << 40, .slot = 7};
+    rec.machine = (struct machine_record){
+        .id = "m0123456789abcdefghj", .pid = 12, .start_time = 1ull << 40, .slot = 7};
     CHECK_INT(record_write(fd, &rec, RECORD_SURVIVES_HOST), 0);
     REQUIRE(record_read(fd, rec.id, &back) == 0);
     CHECK(record_same_spec(&rec, &back));
     CHECK_STR(back.machine_id, rec.machine_id);
     CHECK_INT(back.state, SANDBOX_STATE_RUNNING);
-    CHECK(back.has_machine && back.machine.start_time == rec.machine.start_time && back.machine.slot == 7);
+    CHECK(back.has_machine && back.machine.start_time == rec.machine.start_time &&
+          back.machine.slot == 7);
     CHECK_INT(record_remove(fd, rec.id), 0);
     CHECK_INT(record_remove(fd, rec.id), 0);
     CHECK_INT(record_read(fd, rec.id, &back), -ENOENT);
@@ -71,9 +75,15 @@ static void records_come_back_as_written(void)
 static void damaged_records_are_refused(void)
 {
     static const char *const texts[] = {
-        "", "{}", "{\"version\":1}", "[1]", "{\"version\":2,\"id\":\"s0123456789abcdefghj\",\"env\":{}}",
-        "{\"version\":1,\"id\":\"s0123456789abcdefghj\",\"template\":\"t\",\"env\":{},\"state\":\"flying\"}",
-        "{\"version\":1,\"id\":\"s0123456789abcdefghj\",\"template\":\"t\",\"env\":{},\"state\":\"running\","
+        "",
+        "{}",
+        "{\"version\":1}",
+        "[1]",
+        "{\"version\":2,\"id\":\"s0123456789abcdefghj\",\"env\":{}}",
+        "{\"version\":1,\"id\":\"s0123456789abcdefghj\",\"template\":\"t\",\"env\":{},\"state\":"
+        "\"flying\"}",
+        "{\"version\":1,\"id\":\"s0123456789abcdefghj\",\"template\":\"t\",\"env\":{},\"state\":"
+        "\"running\","
         "\"machine\":{\"slot\":-1}}"};
     char dir[] = "/tmp/space-test-XXXXXX";
     cleanup_close int fd = FD_NONE;
@@ -83,7 +93,9 @@ static void damaged_records_are_refused(void)
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         struct record rec = {0};
 
-        CHECK_INT(fs_write_file_durable(fd, "s0123456789abcdefghj.json", texts[i], strlen(texts[i]), 0600), 0);
+        CHECK_INT(fs_write_file_durable(fd, "s0123456789abcdefghj.json", texts[i], strlen(texts[i]),
+                                        0600),
+                  0);
         CHECK_INT(record_read(fd, "s0123456789abcdefghj", &rec), -EBADMSG);
     }
     CHECK_INT(fs_remove_tree(AT_FDCWD, dir), 0);
@@ -103,4 +115,5 @@ static void other_specs_differ(void)
     record_done(&b);
 }
 
-TEST_MAIN(T(requests_are_checked), T(records_come_back_as_written), T(damaged_records_are_refused), T(other_specs_differ))
+TEST_MAIN(T(requests_are_checked), T(records_come_back_as_written), T(damaged_records_are_refused),
+          T(other_specs_differ))

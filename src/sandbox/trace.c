@@ -43,8 +43,9 @@ static json_t *operation_to_json(const struct trace_operation *op)
         json_array_append_new(steps, json_pack("{s:s, s:I}", "step", op->steps[i].name, "took_us",
                                                (json_int_t)(op->steps[i].took_ns / 1000)));
     }
-    return json_pack("{s:s, s:I, s:I, s:b, s:o}", "operation", op->name, "at_ms", (json_int_t)op->begun_ms, "took_us",
-                     (json_int_t)(op->total_ns / 1000), "ok", op->result >= 0, "steps", steps);
+    return json_pack("{s:s, s:I, s:I, s:b, s:o}", "operation", op->name, "at_ms",
+                     (json_int_t)op->begun_ms, "took_us", (json_int_t)(op->total_ns / 1000), "ok",
+                     op->result >= 0, "steps", steps);
 }
 
 json_t *trace_to_json(const struct trace *trace)

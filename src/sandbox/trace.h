@@ -17,7 +17,7 @@
 #define TRACE_KEPT 8
 
 struct trace_operation {
-    const char *name; /* static; NULL: none */
+    const char *name;  /* static; NULL: none */
     uint64_t begun_ms; /* wall clock */
     uint64_t begun_ns;
     uint64_t total_ns; /* 0: still under way */

@@ -28,7 +28,7 @@ struct stock {
     unsigned vcpus; /* 0: a free slot */
     unsigned memory_mib;
     uint64_t last_claim_ms;
-    unsigned burst; /* claims close together, lately */
+    unsigned burst;             /* claims close together, lately */
     struct resident *ready[32]; /* owned: in no list */
     unsigned n_ready;
 };
@@ -59,7 +59,8 @@ static int make_folder(struct resident *res, struct err *e)
         return err_wrap(e, r, "making the disk of a warm machine");
     }
     res->disk_fd = r;
-    return ftruncate(res->disk_fd, BASE_DISK_BYTES) < 0 ? err_wrap(e, -errno, "sizing the disk") : 0;
+    return ftruncate(res->disk_fd, BASE_DISK_BYTES) < 0 ? err_wrap(e, -errno, "sizing the disk")
+                                                        : 0;
 }
 
 static int rehearse(struct resident *res, uint64_t deadline_ns, struct err *e)
@@ -89,14 +90,16 @@ static void discard(struct resident *res)
     const struct priv_subvol what = snapshot_subvolume(res, 0);
 
     bring_down(res);
-    IGNORE_RESULT(priv_subvol_delete(res->node->host.priv, &what, NULL)); /* swept at the next start */
+    IGNORE_RESULT(
+        priv_subvol_delete(res->node->host.priv, &what, NULL)); /* swept at the next start */
     resident_unref(res);
 }
 
 static struct resident *make_one(struct node *node, unsigned vcpus, unsigned memory_mib)
 {
-    struct record rec = {.shape = {.vcpus = vcpus, .memory_mib = memory_mib, .disk_mib = BASE_DISK_BYTES >> 20},
-                         .machine_id = "00000000000000000000000000000000"};
+    struct record rec = {
+        .shape = {.vcpus = vcpus, .memory_mib = memory_mib, .disk_mib = BASE_DISK_BYTES >> 20},
+        .machine_id = "00000000000000000000000000000000"};
     uint64_t deadline_ns = deadline_in_ms(START_DEADLINE_MS);
     struct resident *res;
     struct err e = {0};
@@ -126,8 +129,8 @@ static struct resident *make_one(struct node *node, unsigned vcpus, unsigned mem
 
 static bool is_fresh(const struct resident *res)
 {
-    return res->machine && machine_alive(res->machine) && res->channel && channel_is_up(res->channel) &&
-           res->record.accel == res->node->accel;
+    return res->machine && machine_alive(res->machine) && res->channel &&
+           channel_is_up(res->channel) && res->record.accel == res->node->accel;
 }
 
 /* ---- the stock ---- */
@@ -169,7 +172,8 @@ static unsigned wanted(const struct warm *w, const struct stock *s)
         return 0;
     }
     by_memory = w->options.memory_mib / s->memory_mib;
-    return MIN(MIN(MAX(s->burst, 2u), w->options.machines_max), MIN(by_memory, (unsigned)ARRAY_SIZE(s->ready)));
+    return MIN(MIN(MAX(s->burst, 2u), w->options.machines_max),
+               MIN(by_memory, (unsigned)ARRAY_SIZE(s->ready)));
 }
 
 static unsigned count_ready(const struct warm *w)
@@ -331,7 +335,8 @@ int warm_claim(struct warm *w, struct resident *res, struct err *e)
     if (!from) {
         return -ENOENT;
     }
-    if (renameat(res->node->sandboxes_fd, from->record.id, res->node->sandboxes_fd, res->record.id) < 0) {
+    if (renameat(res->node->sandboxes_fd, from->record.id, res->node->sandboxes_fd,
+                 res->record.id) < 0) {
         int r = err_wrap(e, -errno, "taking over a warm machine's folder");
 
         discard(from);

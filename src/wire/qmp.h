@@ -10,14 +10,19 @@
 /* A line of QEMU is short; the largest that we ask for is under 4 KiB. */
 #define QMP_LINE_MAX (64u * 1024)
 
-enum qmp_kind { QMP_GREETING, QMP_RETURN, QMP_ERROR, QMP_EVENT };
+enum qmp_kind {
+    QMP_GREETING,
+    QMP_RETURN,
+    QMP_ERROR,
+    QMP_EVENT
+};
 
 struct qmp_message {
     enum qmp_kind kind;
-    int64_t id;          /* of a return or error; -1: none */
-    char name[64];       /* event's name or error's class */
-    char text[200];      /* error's description */
-    json_t *value;       /* owned; return value or event data; NULL when absent */
+    int64_t id;     /* of a return or error; -1: none */
+    char name[64];  /* event's name or error's class */
+    char text[200]; /* error's description */
+    json_t *value;  /* owned; return value or event data; NULL when absent */
 };
 
 void qmp_message_done(struct qmp_message *m);
