@@ -208,12 +208,16 @@ int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e)
     if (r < 0) {
         return r;
     }
-    device_fd = base_open_device_state(base);
+    /*
+     * Opened for this machine alone: VMMs that share an open file share its position and flags, and
+     * could talk to each other through them.
+     */
+    memory_fd = fs_open_beneath(base->dir_fd, "memory", O_RDONLY, 0);
+    device_fd = memory_fd < 0 ? memory_fd : base_open_device_state(base);
     if (device_fd < 0) {
-        return err_wrap(e, device_fd, "opening the base machine's device state");
+        return err_wrap(e, device_fd, "opening the base machine's memory and device state");
     }
-    r = bring_machine(res, &(struct source){base->memory_fd, device_fd, base->accel}, deadline_ns,
-                      e);
+    r = bring_machine(res, &(struct source){memory_fd, device_fd, base->accel}, deadline_ns, e);
     return r < 0 ? r : let_run(res, deadline_ns, e);
 }
 
