@@ -2,9 +2,7 @@
 #include "daemon/file-job.h"
 
 #include "base/clock.h"
-#include "base/fs.h"
-#include "base/log.h"
-#include "daemon/file-spawn.h"
+#include "daemon/file-crew.h"
 
 #include <signal.h>
 #include <string.h>
@@ -17,6 +15,9 @@
 #define PACKETS_PER_TURN 16
 /* How long a process may take from its last word, or from SIGKILL, to its end. */
 #define DYING_MS 10000
+
+/* More than there are idle processes that may be killed all at once. */
+#define RESTARTS_MAX 6
 
 enum job_class {
     CLASS_SMALL,
@@ -35,6 +36,7 @@ static const struct {
 };
 
 #define KEEPS_GOING (1u << 0) /* finished although nobody waits for the answer */
+#define AGAIN (1u << 2)       /* may be done twice with the same end */
 #define STEPWISE (1u << 1)    /* the deadline is for each step, see file-job.h */
 
 static const struct {
@@ -42,20 +44,18 @@ static const struct {
     unsigned seconds;
     unsigned flags;
 } kinds[FILE_OP_COUNT_] = {
-    [FILE_OP_READ] = {CLASS_TRANSFER, 60, STEPWISE},
+    [FILE_OP_READ] = {CLASS_TRANSFER, 60, STEPWISE | AGAIN},
     [FILE_OP_WRITE] = {CLASS_TRANSFER, 120, STEPWISE},
-    [FILE_OP_STAT] = {CLASS_SMALL, 20, 0},
-    [FILE_OP_LIST] = {CLASS_SMALL, 60, 0},
-    [FILE_OP_WATCH] = {CLASS_WATCH, 60, STEPWISE},
-    [FILE_OP_MKDIR] = {CLASS_SMALL, 20, KEEPS_GOING},
+    [FILE_OP_STAT] = {CLASS_SMALL, 20, AGAIN},
+    [FILE_OP_LIST] = {CLASS_SMALL, 60, AGAIN},
+    [FILE_OP_WATCH] = {CLASS_WATCH, 60, STEPWISE | AGAIN},
+    [FILE_OP_MKDIR] = {CLASS_SMALL, 20, KEEPS_GOING | AGAIN},
     [FILE_OP_MOVE] = {CLASS_SMALL, 60, KEEPS_GOING},
     [FILE_OP_REMOVE] = {CLASS_SMALL, 900, 0},
-    [FILE_OP_CHMOD] = {CLASS_SMALL, 20, KEEPS_GOING},
-    [FILE_OP_CHOWN] = {CLASS_SMALL, 20, KEEPS_GOING},
+    [FILE_OP_CHMOD] = {CLASS_SMALL, 20, KEEPS_GOING | AGAIN},
+    [FILE_OP_CHOWN] = {CLASS_SMALL, 20, KEEPS_GOING | AGAIN},
     [FILE_OP_SYMLINK] = {CLASS_SMALL, 20, KEEPS_GOING},
 };
-
-struct worker;
 
 struct file_job {
     struct file_pool *pool; /* borrowed: lives longer */
@@ -64,10 +64,8 @@ struct file_job {
     struct workload_user user;
     const struct file_job_events *events; /* static */
     void *arg;                            /* borrowed */
-    struct worker *worker;                /* borrowed; NULL: queued, or reaped */
-    int control_fd;                       /* owned; FD_NONE before the start */
+    struct file_hand *hand;               /* owned while it runs; NULL: queued */
     int data_fd;                          /* owned; FD_NONE when there is none, or it has ended */
-    struct loop_io *control_io;           /* owned */
     struct loop_io *data_io;              /* owned */
     struct loop_timer *timer;             /* owned */
     struct file_head head;
@@ -77,68 +75,27 @@ struct file_job {
     bool paused;
     bool committed;
     bool running; /* has a slot */
-};
-
-/*
- * A forked process, from the fork until it is reaped. Without a job it is exiting, was killed, or
- * may finish alone until its grace is over. When it is still there then, it is killed; when that
- * does not help either, it counts as stuck.
- */
-struct worker {
-    struct file_pool *pool;   /* borrowed: lives longer */
-    struct file_job *job;     /* borrowed; NULL: it is on its own */
-    struct worker *next;      /* borrowed: in pool's list */
-    struct loop_timer *timer; /* owned: set when it is on its own */
-    pid_t pid;
-    bool killed;
-    bool stuck;
+    unsigned n_restarts;
 };
 
 struct file_pool {
     struct loop *loop;         /* borrowed */
-    struct children *children; /* borrowed */
     struct workload *workload; /* borrowed */
     struct file_job *jobs;     /* owned: oldest first */
-    struct worker *workers;    /* owned */
+    struct file_crew *crew;    /* owned */
     unsigned n_running[CLASS_COUNT_];
     unsigned n_queued[CLASS_COUNT_];
-    unsigned n_stuck;
     uint64_t n_started;
     uint64_t n_timed_out;
     uint64_t max_ms;          /* of all deadlines; 0: none */
     struct loop_timer *sweep; /* owned: set when there is something to start or to end */
 };
 
-/* ---- the end of workers and jobs ---- */
+/* ---- the end of jobs ---- */
 
 static void pool_wants_sweep(struct file_pool *pool)
 {
     loop_timer_set(pool->sweep, /* now */ 0);
-}
-
-static void worker_free(struct worker *w)
-{
-    for (struct worker **p = &w->pool->workers; *p; p = &(*p)->next) {
-        if (*p == w) {
-            *p = w->next;
-            break;
-        }
-    }
-    w->pool->n_stuck -= w->stuck;
-    loop_timer_free(w->timer);
-    free(w);
-}
-
-/* How it ended does not count, but what it said; the end of its socket tells the rest. */
-static void worker_reaped(void *arg, const struct child_exit *x)
-{
-    struct worker *w = arg;
-
-    (void)x;
-    if (w->job) {
-        w->job->worker = NULL;
-    }
-    worker_free(w);
 }
 
 static uint64_t pool_deadline(const struct file_pool *pool, uint64_t ms)
@@ -146,56 +103,17 @@ static uint64_t pool_deadline(const struct file_pool *pool, uint64_t ms)
     return deadline_in_ms(pool->max_ms > 0 ? MIN(pool->max_ms, ms) : ms);
 }
 
-static void worker_kill(struct worker *w)
+/* The hand back to the crew: fit for another job, or to end within grace_ms. */
+static void job_return_hand(struct file_job *job, uint64_t grace_ms)
 {
-    kill(w->pid, SIGKILL);
-    w->killed = true;
-    loop_timer_set(w->timer, pool_deadline(w->pool, DYING_MS));
-}
-
-static void worker_deadline(void *arg)
-{
-    struct worker *w = arg;
-
-    if (!w->killed) {
-        worker_kill(w);
+    if (!job->hand) {
         return;
     }
-    w->stuck = true;
-    w->pool->n_stuck++;
-}
-
-/* From here on it is on its own; grace_ms 0 kills it. */
-static void worker_leave(struct worker *w, uint64_t grace_ms)
-{
-    w->job = NULL;
-    if (grace_ms == 0) {
-        worker_kill(w);
+    if (job->complete && job->req.op != FILE_OP_WATCH) {
+        file_hand_keep(TAKE_PTR(job->hand));
     } else {
-        loop_timer_set(w->timer, pool_deadline(w->pool, grace_ms));
+        file_hand_let_go(TAKE_PTR(job->hand), grace_ms);
     }
-}
-
-static struct worker *worker_new(struct file_job *job, pid_t pid)
-{
-    struct worker *w = xnew(struct worker);
-
-    w->pool = job->pool;
-    w->job = job;
-    w->pid = pid;
-    w->timer = loop_add_timer(w->pool->loop, worker_deadline, w);
-    w->next = w->pool->workers;
-    w->pool->workers = w;
-    children_watch(w->pool->children, pid, worker_reaped, w);
-    return w;
-}
-
-static void job_close(struct file_job *job)
-{
-    loop_io_free(TAKE_PTR(job->control_io));
-    loop_io_free(TAKE_PTR(job->data_io));
-    job->control_fd = fd_close(job->control_fd);
-    job->data_fd = fd_close(job->data_fd);
 }
 
 static void job_free(struct file_job *job, uint64_t grace_ms)
@@ -210,10 +128,9 @@ static void job_free(struct file_job *job, uint64_t grace_ms)
         }
     }
     *(job->running ? &pool->n_running[class] : &pool->n_queued[class]) -= 1;
-    job_close(job);
-    if (job->worker) {
-        worker_leave(job->worker, grace_ms);
-    }
+    loop_io_free(TAKE_PTR(job->data_io));
+    job->data_fd = fd_close(job->data_fd);
+    job_return_hand(job, grace_ms);
     loop_timer_free(job->timer);
     file_request_done(&job->req);
     free(job);
@@ -337,7 +254,7 @@ static bool on_message(struct file_job *job, const struct file_msg *m)
         break;
     case FILE_MSG_END:
         job->complete = true;
-        loop_io_set(job->control_io, 0);
+        file_hand_listen(job->hand, false);
         job_check_complete(job);
         return false;
     case FILE_MSG_ERROR:
@@ -351,22 +268,40 @@ static bool on_message(struct file_job *job, const struct file_msg *m)
     return r == 0;
 }
 
-static void on_control(void *arg, uint32_t events)
+static int job_start(struct file_job *job);
+
+/*
+ * A process that waited for the next job may be killed by the workload (`pkill -u user`) at the very
+ * moment it is given one. If it has not read it, or if it does not matter when it has, another does
+ * it; but not an upload, whose bytes went with it.
+ */
+static bool job_starts_again(struct file_job *job)
+{
+    bool harmless = kinds[job->req.op].flags & AGAIN || file_hand_left_unread(job->hand);
+
+    if (job->n_restarts >= RESTARTS_MAX || job->has_head || job->req.op == FILE_OP_WRITE ||
+        !harmless) {
+        return false;
+    }
+    job->n_restarts++;
+    loop_io_free(TAKE_PTR(job->data_io));
+    job->data_fd = fd_close(job->data_fd);
+    file_hand_let_go(TAKE_PTR(job->hand), /* kill */ 0);
+    return job_start(job) == 0;
+}
+
+static void on_packet(void *arg)
 {
     static char
         packet[FILE_MSG_MAX + 1]; /* one more: a longer packet does not pass for a whole one */
     struct file_job *job = arg;
 
-    (void)events;
     for (unsigned i = 0; i < PACKETS_PER_TURN && !job->paused; i++) {
-        ssize_t n = recv(job->control_fd, packet, sizeof(packet), MSG_DONTWAIT);
+        ssize_t n = file_hand_recv(job->hand, packet, sizeof(packet));
         struct file_msg m;
 
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        if (n == -EAGAIN || (n == 0 && job_starts_again(job))) {
             return;
-        }
-        if (n < 0 && errno == ECONNRESET) {
-            continue; /* it ended without reading our last word; what it said is still to be read */
         }
         if (n <= 0 || file_msg_parse(packet, (size_t)n, &m) < 0) {
             job_broken(job);
@@ -398,20 +333,19 @@ static void on_data(void *arg, uint32_t events)
 
 /* ---- starting ---- */
 
-static int job_spawn(struct file_job *job)
+static int job_start(struct file_job *job)
 {
-    struct file_spawned s;
-    int r = file_spawn(job->pool->workload, &job->user, &job->req, &s);
+    struct file_order order = {
+        .user = &job->user, .req = &job->req, .on_packet = on_packet, .arg = job};
+    int r = file_hand_start(job->pool->crew, &order, &job->hand, &job->data_fd);
 
     if (r < 0) {
         return r;
     }
-    job->worker = worker_new(job, s.pid);
     job->pool->n_started++;
-    job->control_fd = s.control_fd;
-    job->data_fd = s.data_fd;
-    job->control_io =
-        loop_add_io(job->pool->loop, job->control_fd, job->paused ? 0 : EPOLLIN, on_control, job);
+    if (job->paused) {
+        file_hand_listen(job->hand, false);
+    }
     if (job->data_fd >= 0) {
         job->data_io = loop_add_io(job->pool->loop, job->data_fd, 0, on_data, job);
         if (job->req.op == FILE_OP_WRITE) {
@@ -430,7 +364,7 @@ static void job_run(struct file_job *job)
     job->running = true;
     job->pool->n_queued[class]--;
     job->pool->n_running[class]++;
-    r = job_spawn(job);
+    r = job_start(job);
     if (r < 0) {
         struct err e = {0};
 
@@ -471,7 +405,7 @@ static void pool_sweep(void *arg)
 
 static int check_room(const struct file_pool *pool, enum job_class class, struct err *e)
 {
-    if (pool->n_stuck >= JOB_STUCK_MAX) {
+    if (file_crew_stuck(pool->crew) >= JOB_STUCK_MAX) {
         return err_set(
             e, -EAGAIN, "file_workers_stuck",
             "too many earlier file operations hang in a file system that does not answer");
@@ -512,7 +446,6 @@ int file_job_start_take(struct file_pool *pool, struct file_request *req_take,
     job->user = user;
     job->events = events;
     job->arg = arg;
-    job->control_fd = FD_NONE;
     job->data_fd = FD_NONE;
     job->timer = loop_add_timer(pool->loop, on_deadline, job);
     while (*end) {
@@ -541,8 +474,8 @@ void file_job_pause(struct file_job *job, bool paused)
         return;
     }
     job->paused = paused;
-    if (job->control_io && !job->complete) {
-        loop_io_set(job->control_io, paused ? 0 : EPOLLIN);
+    if (job->hand && !job->complete) {
+        file_hand_listen(job->hand, !paused);
     }
     if (job->data_io && job->req.op == FILE_OP_READ && job->has_head) {
         loop_io_set(job->data_io, paused ? 0 : EPOLLIN);
@@ -608,16 +541,12 @@ size_t file_job_write(struct file_job *job, const void *data, size_t len)
 
 void file_job_commit(struct file_job *job)
 {
-    static const char word = FILE_COMMIT;
-
     ASSERT(job->req.op == FILE_OP_WRITE && !job->committed && job->data_fd >= 0);
     job->committed = true;
     loop_io_free(TAKE_PTR(job->data_io));
     job->data_fd = fd_close(job->data_fd);
     job_deadline(job, /* waiting */ true);
-    if (send(job->control_fd, &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-        log_debug(NULL, "a file worker went away before the commit");
-    }
+    file_hand_say(job->hand, FILE_COMMIT);
 }
 
 /* ---- the pool ---- */
@@ -629,8 +558,8 @@ struct file_pool *file_pool_new(struct loop *loop, struct children *children,
 
     signal(SIGPIPE, SIG_IGN); /* a worker that ends while we write to it is an ordinary event */
     pool->loop = loop;
-    pool->children = children;
     pool->workload = workload;
+    pool->crew = file_crew_new(loop, children, workload);
     pool->sweep = loop_add_timer(loop, pool_sweep, pool);
     return pool;
 }
@@ -638,6 +567,7 @@ struct file_pool *file_pool_new(struct loop *loop, struct children *children,
 void file_pool_hurry(struct file_pool *pool, uint64_t max_ms)
 {
     pool->max_ms = max_ms;
+    file_crew_hurry(pool->crew, max_ms);
 }
 
 void file_pool_reset(struct file_pool *pool)
@@ -645,9 +575,7 @@ void file_pool_reset(struct file_pool *pool)
     while (pool->jobs) {
         job_fail(pool->jobs, -ESHUTDOWN, NULL, "the sandbox is being taken away");
     }
-    for (struct worker *w = pool->workers; w; w = w->next) {
-        worker_kill(w);
-    }
+    file_crew_dismiss(pool->crew);
 }
 
 void file_pool_free(struct file_pool *pool)
@@ -655,11 +583,7 @@ void file_pool_free(struct file_pool *pool)
     while (pool->jobs) {
         job_free(pool->jobs, /* kill */ 0);
     }
-    while (pool->workers) {
-        kill(pool->workers->pid, SIGKILL);
-        children_forget(pool->children, pool->workers->pid);
-        worker_free(pool->workers);
-    }
+    file_crew_free(pool->crew);
     loop_timer_free(pool->sweep);
     free(pool);
 }
@@ -667,7 +591,11 @@ void file_pool_free(struct file_pool *pool)
 void file_pool_stats(const struct file_pool *pool, struct file_pool_stats *ret)
 {
     struct file_pool_stats s = {
-        .n_stuck = pool->n_stuck, .n_started = pool->n_started, .n_timed_out = pool->n_timed_out};
+        .n_stuck = file_crew_stuck(pool->crew),
+        .n_forked = file_crew_forked(pool->crew),
+        .n_started = pool->n_started,
+        .n_timed_out = pool->n_timed_out,
+    };
 
     for (unsigned i = 0; i < CLASS_COUNT_; i++) {
         s.n_running += pool->n_running[i];

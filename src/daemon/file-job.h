@@ -9,9 +9,8 @@
  *     (gone)    on_end has been called, or file_job_cancel
  *
  * Slots: each class (small operations, transfers, watches) has its own, so that slow readers do not
- * stop a stat. A worker that was killed but does not die (it hangs in a file system that the
- * workload serves) gives its slot back, but is counted: with JOB_STUCK_MAX of them new operations
- * are refused.
+ * stop a stat. A worker that was killed but does not die gives its slot back, but is counted: with
+ * JOB_STUCK_MAX of them new operations are refused. The processes are those of file-crew.h.
  *
  * Deadlines: a small operation has one for everything. A transfer has one for each step in which
  * the worker is the one we wait for; a client may be as slow as it likes.
@@ -61,6 +60,7 @@ struct file_pool_stats {
     unsigned n_queued;
     unsigned n_stuck;
     uint64_t n_started;
+    uint64_t n_forked;
     uint64_t n_timed_out;
 };
 void file_pool_stats(const struct file_pool *pool, struct file_pool_stats *ret);

@@ -324,6 +324,94 @@ int file_request_from_json(enum file_op op, json_t *body, struct file_request *r
     return 0;
 }
 
+/* ---- to the worker ---- */
+
+#define N_TEXTS 7
+
+struct packed {
+    uint32_t op;
+    int32_t mode;
+    uint32_t flags;
+    uint32_t depth;
+    uint32_t limit;
+    uint32_t range_kind;
+    uint64_t first;
+    uint64_t last;
+    uint32_t sizes[N_TEXTS]; /* with NUL; 0: NULL */
+    uint32_t zero;
+};
+
+static void texts_of(struct file_request *req, char **ret[static N_TEXTS])
+{
+    char **all[N_TEXTS] = {&req->user,  &req->path,  &req->to,    &req->target,
+                           &req->owner, &req->group, &req->cursor};
+
+    memcpy(ret, all, sizeof(all));
+}
+
+int file_request_pack(const struct file_request *req, struct buf *b)
+{
+    struct file_request copy = *req;
+    struct packed p = {
+        .op = req->op,
+        .mode = req->mode,
+        .flags = (req->recursive ? 1u : 0) | (req->overwrite ? 2u : 0),
+        .depth = req->depth,
+        .limit = req->limit,
+        .range_kind = req->range.kind,
+        .first = req->range.first,
+        .last = req->range.last,
+    };
+    char **texts[N_TEXTS];
+    int r;
+
+    texts_of(&copy, texts);
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        p.sizes[i] = *texts[i] ? (uint32_t)strlen(*texts[i]) + 1 : 0;
+    }
+    r = buf_add(b, &p, sizeof(p));
+    for (size_t i = 0; r == 0 && i < N_TEXTS; i++) {
+        r = p.sizes[i] > 0 ? buf_add(b, *texts[i], p.sizes[i]) : 0;
+    }
+    return r;
+}
+
+int file_request_unpack(const void *data, size_t len, struct file_request *ret)
+{
+    cleanup_file_request struct file_request req = {.mode = -1};
+    const char *at = (const char *)data + sizeof(struct packed);
+    struct packed p;
+    char **texts[N_TEXTS];
+
+    if (len < sizeof(p)) {
+        return -EPROTO;
+    }
+    memcpy(&p, data, sizeof(p));
+    len -= sizeof(p);
+    texts_of(&req, texts);
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        if (p.sizes[i] > len || (p.sizes[i] > 0 && at[p.sizes[i] - 1] != '\0')) {
+            return -EPROTO;
+        }
+        *texts[i] = p.sizes[i] > 0 ? xstrdup(at) : NULL;
+        at += p.sizes[i];
+        len -= p.sizes[i];
+    }
+    if (len != 0 || p.op >= FILE_OP_COUNT_ || p.range_kind > FILE_RANGE_TAIL || !req.path) {
+        return -EPROTO;
+    }
+    req.op = (enum file_op)p.op;
+    req.mode = p.mode;
+    req.recursive = p.flags & 1;
+    req.overwrite = p.flags & 2;
+    req.depth = p.depth;
+    req.limit = p.limit;
+    req.range = (struct file_range){(enum file_range_kind)p.range_kind, p.first, p.last};
+    *ret = req;
+    req = (struct file_request){.mode = -1};
+    return 0;
+}
+
 /* ---- ranges and cursors ---- */
 
 static bool take_digits(const char **text, uint64_t *ret)

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/util.h"
 
@@ -87,8 +88,17 @@ MUST_CHECK int file_request_from_json(enum file_op op, json_t *body, struct file
 void file_request_done(struct file_request *req);
 #define cleanup_file_request CLEANUP(file_request_done)
 
+/* Largest packed request: four paths, three names, the numbers. */
+#define FILE_PACKET_MAX (4u * (FILE_PATH_MAX + 1) + 3u * 256 + 256)
 /*
- * A Range header. What cannot be understood, and more than one range, mean the whole file (RFC 9110
+ * For the way from the daemon to its worker; both are the same program. -E2BIG: b is smaller than
+ * that.
+ */
+MUST_CHECK int file_request_pack(const struct file_request *req, struct buf *b);
+/* -EPROTO. */
+MUST_CHECK int file_request_unpack(const void *data, size_t len, struct file_request *ret);
+
+/* A Range header. What cannot be understood, and more than one range, mean the whole file (RFC 9110
  * 14.2).
  */
 void file_range_parse(const char *header, struct file_range *ret);

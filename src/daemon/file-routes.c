@@ -10,9 +10,9 @@
 
 #define READ_PIECE ((size_t)256 * 1024)
 /*
- * Uploads are handed on in pieces of half of what the body's buffer holds: each piece costs two changes
- * between processes, which are dear under emulation, and the other half keeps the sender busy
- * meanwhile. Without a content-length nobody knows which piece is the last: then as it comes.
+ * Uploads are handed on in pieces of half of what the body's buffer holds: each piece costs two
+ * changes between processes, which are dear under emulation, and the other half keeps the sender
+ * busy meanwhile. Without a content-length nobody knows which piece is the last: then as it comes.
  */
 #define UPLOAD_PIECE ((size_t)REQUEST_BODY_BUFFER / 2)
 
@@ -23,7 +23,7 @@ struct exchange {
     struct buf pending; /* of a JSON body: what the channel had no room for */
     bool started;       /* upload: the worker takes bytes */
     bool committed;
-    int64_t n_left;       /* upload: bytes still to be handed on; -1: nobody knows */
+    int64_t n_left; /* upload: bytes still to be handed on; -1: nobody knows */
 };
 
 static const char *query_of(const void *arg, const char *name)
@@ -317,9 +317,10 @@ static void file_metrics(struct daemon *d, void *state, json_t *obj)
     (void)d;
     file_pool_stats(state, &s);
     json_object_set_new(obj, "files",
-                        json_pack("{s:i, s:i, s:i, s:I, s:I}", "running", (int)s.n_running,
-                                  "queued", (int)s.n_queued, "stuck", (int)s.n_stuck, "started",
-                                  (json_int_t)s.n_started, "timed_out", (json_int_t)s.n_timed_out));
+                        json_pack("{s:i, s:i, s:i, s:I, s:I, s:I}", "running", (int)s.n_running,
+                                  "queued", (int)s.n_queued, "stuck", (int)s.n_stuck, "forked",
+                                  (json_int_t)s.n_forked, "started", (json_int_t)s.n_started,
+                                  "timed_out", (json_int_t)s.n_timed_out));
 }
 
 static void file_done(struct daemon *d, void *state)

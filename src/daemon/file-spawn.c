@@ -12,21 +12,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/*
- * What the pipe holds: enough that a transfer is not bound by how often two processes take turns.
- */
-#define PIPE_SIZE (1 << 20)
-
 struct child {
     const struct workload *workload;  /* borrowed */
     const struct workload_user *user; /* borrowed */
-    const struct file_request *req;   /* borrowed */
     int control_fd;
-    int data_fd;
     pid_t parent;
 };
 
-/* The daemon blocks what it reads from a signalfd, and ignores SIGPIPE, which suits the worker too. */
+/*
+ * The daemon blocks what it reads from a signalfd, and ignores SIGPIPE, which suits the worker too.
+ */
 static void unblock_signals(void)
 {
     sigset_t none;
@@ -35,31 +30,19 @@ static void unblock_signals(void)
     sigprocmask(SIG_SETMASK, &none, /* old */ NULL);
 }
 
-/* Everything but 0 to 2 and these. keep is sorted here; FD_NONE in it is skipped. */
-static void close_others(int keep[static 3])
+/* Everything but 0 to 2 and these two; FD_NONE is none. */
+static void close_others(int a, int b)
 {
-    unsigned from = 3;
+    int low = MAX(MIN(a, b), 2);
+    int high = MAX(MAX(a, b), 2);
 
-    for (int i = 0; i < 3; i++) {
-        for (int j = i + 1; j < 3; j++) {
-            if (keep[j] < keep[i]) {
-                int lower = keep[j];
-
-                keep[j] = keep[i];
-                keep[i] = lower;
-            }
-        }
+    if (low > 3) {
+        close_range(3, (unsigned)low - 1, 0);
     }
-    for (int i = 0; i < 3; i++) {
-        if (keep[i] < 3) {
-            continue;
-        }
-        if ((unsigned)keep[i] > from) {
-            close_range(from, (unsigned)keep[i] - 1, 0);
-        }
-        from = (unsigned)keep[i] + 1;
+    if (high > low + 1) {
+        close_range((unsigned)low + 1, (unsigned)high - 1, 0);
     }
-    close_range(from, ~0u, 0);
+    close_range((unsigned)high + 1, ~0u, 0);
 }
 
 /* The daemon is not to be chosen by the OOM killer; its workers may be. */
@@ -77,9 +60,7 @@ static void give_up_protection(int fds_dir)
 static NORETURN void child_main(const struct child *c)
 {
     int fds_dir = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int keep[3] = {c->control_fd, c->data_fd, fds_dir};
-    struct file_worker w = {
-        .req = c->req, .user = c->user, .control = c->control_fd, .data = c->data_fd};
+    struct file_worker w = {.user = c->user, .control = c->control_fd, .data = FD_NONE};
     struct err e = {0};
     int r;
 
@@ -95,7 +76,7 @@ static NORETURN void child_main(const struct child *c)
     if (getppid() != c->parent) {
         _exit(1);
     }
-    close_others(keep);
+    close_others(c->control_fd, w.fds_dir);
     if (r < 0) {
         err_wrap(&e, r, "entering the sandbox");
         IGNORE_RESULT(
@@ -105,50 +86,25 @@ static NORETURN void child_main(const struct child *c)
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     prctl(PR_SET_NAME, "space-file");
     umask(022);
-    file_worker_run(&w);
+    file_worker_serve(&w);
     _exit(0);
 }
 
-static int make_pipe(const struct file_request *req, int *ret_ours, int *ret_childs)
-{
-    bool to_child = req->op == FILE_OP_WRITE;
-    int p[2];
-
-    if (req->op != FILE_OP_READ && req->op != FILE_OP_WRITE) {
-        return 0;
-    }
-    if (pipe2(p, O_CLOEXEC) < 0) {
-        return -errno;
-    }
-    *ret_ours = p[to_child ? 1 : 0];
-    *ret_childs = p[to_child ? 0 : 1];
-    /* Smaller works too. */
-    IGNORE_RESULT(fcntl(*ret_ours, F_SETPIPE_SZ, PIPE_SIZE));
-    return fd_set_nonblock(*ret_ours, true);
-}
-
 int file_spawn(const struct workload *workload, const struct workload_user *user,
-               const struct file_request *req, struct file_spawned *ret)
+               struct file_spawned *ret)
 {
-    cleanup_close int data_ours = FD_NONE;
-    cleanup_close int data_childs = FD_NONE;
-    cleanup_close int control_ours = FD_NONE;
-    cleanup_close int control_childs = FD_NONE;
-    struct child child = {.workload = workload, .user = user, .req = req, .parent = getpid()};
+    struct child child = {.workload = workload, .user = user, .parent = getpid()};
+    cleanup_close int ours = FD_NONE;
+    cleanup_close int theirs = FD_NONE;
     int pair[2];
     pid_t pid;
-    int r = make_pipe(req, &data_ours, &data_childs);
 
-    if (r < 0) {
-        return r;
-    }
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
         return -errno;
     }
-    control_ours = pair[0];
-    control_childs = pair[1];
-    child.control_fd = control_childs;
-    child.data_fd = data_childs;
+    ours = pair[0];
+    theirs = pair[1];
+    child.control_fd = theirs;
     pid = fork();
     if (pid < 0) {
         return -errno;
@@ -157,7 +113,6 @@ int file_spawn(const struct workload *workload, const struct workload_user *user
         child_main(&child);
     }
     ret->pid = pid;
-    ret->control_fd = TAKE_FD(control_ours);
-    ret->data_fd = TAKE_FD(data_ours);
+    ret->control_fd = TAKE_FD(ours);
     return 0;
 }

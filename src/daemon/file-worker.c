@@ -4,8 +4,10 @@
 #include "daemon/file-walk.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static int (*const operations[FILE_OP_COUNT_])(struct file_worker *w, struct err *e) = {
@@ -28,10 +30,55 @@ void file_worker_run(struct file_worker *w)
     if (r < 0 && e.code == 0) {
         file_error(&e, r, w->path);
     }
+    w->data = fd_close(w->data); /* so that the end of the content and END come together */
     r = r < 0 ? file_send_error(w->control, &e) : file_send_end(w->control);
     IGNORE_RESULT(r); /* the daemon is no longer interested, and there is nobody else to tell */
     free(TAKE_PTR(w->path));
     file_names_done(&w->names);
+}
+
+/* The next request with its pipe; false when there will be no more. */
+static bool next_request(struct file_worker *w, struct file_request *ret)
+{
+    static char packet[FILE_PACKET_MAX];
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec iov = {.iov_base = packet, .iov_len = sizeof(packet)};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = &control,
+                         .msg_controllen = sizeof(control)};
+    const struct cmsghdr *c = &control.align;
+    ssize_t n;
+
+    do { /* a COMMIT here is for an upload that had failed already */
+        msg.msg_controllen = sizeof(control);
+        n = recvmsg(w->control, &msg, MSG_CMSG_CLOEXEC);
+    } while ((n < 0 && errno == EINTR) || (n == 1 && packet[0] == FILE_COMMIT));
+    if (n <= 0) {
+        return false;
+    }
+    if (msg.msg_controllen >= CMSG_LEN(sizeof(int)) && c->cmsg_type == SCM_RIGHTS) {
+        memcpy(&w->data, CMSG_DATA(c), sizeof(int));
+    }
+    return file_request_unpack(packet, (size_t)n, ret) == 0;
+}
+
+void file_worker_serve(struct file_worker *w)
+{
+    struct file_request req = {.mode = -1};
+
+    while (next_request(w, &req)) {
+        w->req = &req;
+        file_worker_run(w);
+        w->req = NULL;
+        if (req.op == FILE_OP_LIST) {
+            malloc_trim(0); /* nothing large stays while we wait */
+        }
+        file_request_done(&req);
+    }
 }
 
 char *file_worker_absolute(const struct file_worker *w, const char *path)

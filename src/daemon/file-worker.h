@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The child's side of a file operation: plain blocking code in a short-lived process that has
- * entered the sandbox's root and become the user. Whatever the workload has prepared (a FIFO, a
+ * The child's side of file operations: plain blocking code in a process that has entered the
+ * sandbox's root and become the user. Whatever the workload has prepared (a FIFO, a
  * link to /dev/zero, a file system that never answers) holds up this process only; the daemon ends
  * it when its time is over.
  *
@@ -26,12 +26,17 @@ struct file_worker {
     const struct file_request *req;   /* borrowed */
     const struct workload_user *user; /* borrowed */
     int control;                      /* borrowed: SOCK_SEQPACKET to the daemon */
-    int data;    /* borrowed: pipe: written by READ, read by WRITE; else FD_NONE */
+    int data;    /* owned: pipe: written by READ, read by WRITE; else FD_NONE */
     int fds_dir; /* borrowed: O_PATH of /proc/self/fd in the daemon's own proc; or FD_NONE */
     char *path;  /* owned: req->path made absolute */
     struct file_names names;
 };
 
+/*
+ * Takes requests from w->control, one after the other, and carries them out, until the daemon
+ * closes its end.
+ */
+void file_worker_serve(struct file_worker *w);
 /*
  * Carries out the request and reports to w->control; w->path and w->names are set by it. The
  * process must be in place already (root, user, umask). Returns for the test's sake; the child then

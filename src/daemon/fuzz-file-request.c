@@ -47,6 +47,20 @@ static void check(const struct file_request *req)
     }
 }
 
+/* What the worker gets is what was asked. */
+static void round_trip(const struct file_request *req)
+{
+    cleanup_file_request struct file_request again = {.mode = -1};
+    cleanup_buf struct buf one = BUF_INIT(FILE_PACKET_MAX);
+    cleanup_buf struct buf two = BUF_INIT(FILE_PACKET_MAX);
+
+    ASSERT(file_request_pack(req, &one) == 0);
+    ASSERT(file_request_unpack(one.data, one.len, &again) == 0);
+    ASSERT(file_request_pack(&again, &two) == 0);
+    ASSERT(one.len == two.len && memcmp(one.data, two.data, one.len) == 0);
+    ASSERT(str_eq(req->path, again.path) && req->op == again.op && req->mode == again.mode);
+}
+
 static int parse(enum file_op op, struct input *in, struct file_request *req, struct err *e)
 {
     cleanup_json json_t *body = NULL;
@@ -82,5 +96,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     check(&req);
+    round_trip(&req);
     return 0;
 }

@@ -699,6 +699,57 @@ static void many_operations_at_once_are_all_answered(void)
     free(all);
 }
 
+/* Forking is dear under emulation: the next operation of the same user finds the process there. */
+static void workers_are_used_again(void)
+{
+    static const char *const queries[] = {"path=/etc/passwd&user=user",
+                                          "path=/etc/passwd&user=root", "path=/root/none&user=root",
+                                          "path=/root/none&user=user"};
+    static const int codes[] = {0, 0, -ENOENT, -EACCES};
+    NEED_HARNESS;
+    struct file_pool_stats before;
+    struct file_pool_stats after;
+
+    file_pool_stats(harness.pool, &before);
+    for (size_t i = 0; i < 40; i++) {
+        ANSWER s = ANSWER_INIT;
+        ANSWER w = ANSWER_INIT;
+        ANSWER r = ANSWER_INIT;
+
+        ask(&s, FILE_OP_STAT, queries[i % 4]);
+        CHECK_INT(s.err.code, codes[i % 4]);
+        upload(&w, "path=/home/user/again", "x", 1);
+        CHECK_INT(w.err.code, 0);
+        ask(&r, FILE_OP_READ, "path=/home/user/again");
+        CHECK_INT(r.body.len, 1);
+    }
+    file_pool_stats(harness.pool, &after);
+    CHECK_INT(after.n_started - before.n_started, 120);
+    CHECK(after.n_forked - before.n_forked <= 4);
+}
+
+static void worker_killed_while_idle_is_replaced(void)
+{
+    NEED_HARNESS;
+    cleanup_buf struct buf list = BUF_INIT(65536);
+    cleanup_free char *path = xasprintf("/proc/self/task/%d/children", getpid());
+    ANSWER before = ANSWER_INIT;
+    char *p;
+
+    ask(&before, FILE_OP_STAT, "path=/etc/passwd");
+    CHECK_INT(fs_read_file(AT_FDCWD, path, &list), 0);
+    p = list.data;
+    for (pid_t pid; p && (pid = (pid_t)strtol(p, &p, 10)) > 0;) {
+        kill(pid, SIGKILL); /* as `pkill -u user` in the sandbox would */
+    }
+    for (int i = 0; i < 5; i++) {
+        ANSWER a = ANSWER_INIT;
+
+        ask(&a, FILE_OP_STAT, "path=/etc/passwd");
+        CHECK_INT(a.err.code, 0);
+    }
+}
+
 static void reset_ends_everything(void)
 {
     NEED_HARNESS;
@@ -748,6 +799,8 @@ int main(int argc, char **argv)
         T(deep_tree_is_removed),
         T(remove_does_not_follow_links),
         T(many_operations_at_once_are_all_answered),
+        T(workers_are_used_again),
+        T(worker_killed_while_idle_is_replaced),
         T(reset_ends_everything),
         T(nothing_is_left),
     };
