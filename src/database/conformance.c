@@ -243,7 +243,8 @@ static void sandbox_comes_back_as_written(void)
     REQUIRE(db_sandbox_get(f.db, sb.id, f.project[0].id, &got, NULL) == 0);
     check_same(&sb, &got);
 
-    sandbox_set_observed(&got, SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, "a reason");
+    sandbox_move(&got, (struct sandbox_move){SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, 1},
+                 "a reason");
     snprintf(got.node, sizeof(got.node), "local");
     snprintf(got.accel, sizeof(got.accel), "tcg");
     got.owner[0] = '\0';
@@ -446,7 +447,7 @@ static void list_filters_by_state_metadata_and_expiry(void)
     REQUIRE(insert_one(db, f.project[0].id, "{\"app\":\"x\",\"n\":\"1\"}", 10, &a) == 0);
     REQUIRE(insert_one(db, f.project[0].id, "{\"app\":\"x\",\"n\":\"2\"}", 20, &b) == 0);
     REQUIRE(insert_one(db, f.project[1].id, "{\"app\":\"x\",\"n\":\"1\"}", 30, &c) == 0);
-    sandbox_set_observed(&a, SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, NULL);
+    sandbox_move(&a, (struct sandbox_move){SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, 1}, NULL);
     a.end_at_ms = 0;
     REQUIRE(db_sandbox_update(db, &a, NULL, NULL) == 0);
 
@@ -478,7 +479,7 @@ static void deleting_rows_are_listed_by_their_desired_state(void)
     struct sandbox_counts counts = {0};
 
     REQUIRE(insert_one(f.db, f.project[0].id, "{}", 10, &sb) == 0);
-    sandbox_set_observed(&sb, SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, NULL);
+    sandbox_move(&sb, (struct sandbox_move){SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, 1}, NULL);
     sb.desired = SANDBOX_STATE_DELETED;
     REQUIRE(db_sandbox_update(f.db, &sb, NULL, NULL) == 0);
     CHECK_INT(count_list(f.db, &(struct sandbox_query){.states = 1u << SANDBOX_STATE_RUNNING}), 0);
@@ -629,9 +630,7 @@ static void old_finished_operations_are_pruned(void)
     for (int i = 0; i < 3; i++) {
         cleanup_sandbox struct sandbox sb = make_sandbox(f.project[0].id, "{}", i == 2 ? 500 : 100);
         CLEANUP(operation_done)
-        struct operation op = make_operation(&sb, i == 0   ? "running"
-                                                  : i == 1 ? "old"
-                                                           : "young");
+        struct operation op = make_operation(&sb, i == 0 ? "running" : i == 1 ? "old" : "young");
 
         REQUIRE(db_sandbox_insert(f.db, &sb, &(struct db_beside){.operation = &op}, 100, NULL) ==
                 0);

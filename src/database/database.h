@@ -82,16 +82,22 @@ struct db_beside {
  */
 MUST_CHECK int db_sandbox_insert(struct db *db, const struct sandbox *sb,
                                  const struct db_beside *beside, int64_t max, struct err *e);
+/* The same for n sandboxes of one project: all of them or none. */
+MUST_CHECK int db_sandbox_insert_all(struct db *db, const struct sandbox *sbs, size_t n,
+                                     const struct db_beside *beside, int64_t max, struct err *e);
 /* project NULL: any. The caller ends *ret with sandbox_done(). */
 MUST_CHECK int db_sandbox_get(struct db *db, const char *id, const char *project,
                               struct sandbox *ret, struct err *e);
 /*
- * Writes what may change of a sandbox (states, node, owner, metadata, times, reason) where the generation is
+ * Writes what may change of a sandbox (states, node, owner, metadata, policy, times, reason) where the generation is
  * still sb's, and moves sb->generation on. An operation beside it is finished: its status and answer are
  * stored. beside may be NULL. -ESTALE: somebody was faster; -ENOENT: it is gone.
  */
 MUST_CHECK int db_sandbox_update(struct db *db, struct sandbox *sb, const struct db_beside *beside,
                                  struct err *e);
+/* The same for n sandboxes: all of them or none. */
+MUST_CHECK int db_sandbox_update_all(struct db *db, struct sandbox *sbs, size_t n,
+                                     const struct db_beside *beside, struct err *e);
 /*
  * Removes the row where the generation is still sb's; -ESTALE, -ENOENT as above. An operation beside it is
  * forgotten, so that a retry runs afresh. beside may be NULL.
@@ -112,10 +118,12 @@ struct sandbox_query {
     unsigned states;     /* set of 1u << enum sandbox_state of the observed one; 0: all */
     struct sandbox_filter filters[SANDBOX_FILTER_MAX];
     size_t n_filters;
-    int64_t after_ms;      /* keyset: created before this, or at it with a smaller id; */
-    const char *after_id;  /* NULL: from the newest. borrowed: lives as long as the query */
-    int64_t expired_at_ms; /* when not 0: only those whose end has come by then */
-    int64_t limit;         /* 0: no limit */
+    int64_t after_ms;     /* keyset: created before this, or at it with a smaller id; */
+    const char *after_id; /* NULL: from the newest. borrowed: lives as long as the query */
+    int64_t
+        expired_at_ms; /* when not 0: only those whose end has come by then, paused ones never */
+    const char *batch; /* only these; NULL: all. borrowed: lives as long as the query */
+    int64_t limit;     /* 0: no limit */
 };
 
 /* each returns 0 to go on; another value ends the list and is returned. It must not call the database. */
@@ -140,7 +148,7 @@ MUST_CHECK int db_operation_take_over(struct db *db, const struct operation *op,
 /* Forgets it, so that a retry runs again. Not an error when it is not there. */
 MUST_CHECK int db_operation_delete(struct db *db, const char *project, const char *key,
                                    struct err *e);
-/* Is a sandbox waiting for a retry of the operation that began it? */
+/* Is a sandbox waiting for a retry of the operation that began it, or the batch that it is one of? */
 MUST_CHECK int db_operation_of_sandbox(struct db *db, const char *sandbox, struct operation *ret,
                                        struct err *e);
 /* Forgets those that finished and are older. */

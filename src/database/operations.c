@@ -85,7 +85,9 @@ int db_operation_get(struct db *db, const char *project, const char *key, struct
 int db_operation_of_sandbox(struct db *db, const char *sandbox, struct operation *ret,
                             struct err *e)
 {
-    static const char sql[] = "SELECT " COLUMNS " FROM operations WHERE sandbox_id = $1";
+    static const char sql[] =
+        "SELECT " COLUMNS " FROM operations WHERE sandbox_id = $1 OR sandbox_id = "
+        "(SELECT batch FROM sandboxes WHERE id = $1 AND batch <> '')";
 
     ASSERT(sandbox && ret);
     return one_operation(db, DB_QUERY(sql, DB_TEXT(sandbox)), ret, e);

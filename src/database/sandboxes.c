@@ -12,7 +12,7 @@
     "id, project_id, desired, observed, generation, node, owner, template, vcpus, memory_mib, " \
     "disk_mib, " \
     "accel, env, metadata, timeout_s, created_at_ms, started_at_ms, changed_at_ms, end_at_ms, " \
-    "reason"
+    "reason, paused_at_ms, policy, parent, batch"
 
 static int insert_metadata(struct db_tx *tx, const struct sandbox *sb, struct err *e)
 {
@@ -46,7 +46,8 @@ static int replace_metadata(struct db_tx *tx, const struct sandbox *sb, struct e
     return r < 0 ? r : insert_metadata(tx, sb, e);
 }
 
-static int check_quota(struct db_tx *tx, const char *project, int64_t max, struct err *e)
+static int check_quota(struct db_tx *tx, const char *project, int64_t more, int64_t max,
+                       struct err *e)
 {
     static const char sql[] = "SELECT COUNT(*) FROM sandboxes WHERE project_id = $1";
     cleanup_result struct db_result res = {0};
@@ -59,20 +60,27 @@ static int check_quota(struct db_tx *tx, const char *project, int64_t max, struc
     if (r < 0) {
         return r;
     }
-    if (r == 1 && db_get_int(&res, 0) >= max) {
-        return err_set(
-            e, -EDQUOT, "sandbox_quota_exceeded",
-            "the project has %lld sandboxes, which is its quota of %lld: delete one first",
-            (long long)db_get_int(&res, 0), (long long)max);
+    if (r == 1 && db_get_int(&res, 0) > max - more) {
+        return err_set(e, -EDQUOT, "sandbox_quota_exceeded",
+                       "the project has %lld sandboxes of its quota of %lld: delete %s first",
+                       (long long)db_get_int(&res, 0), (long long)max, more == 1 ? "one" : "some");
     }
     return 0;
+}
+
+static char *policy_text(const struct sandbox *sb)
+{
+    cleanup_json json_t *object = policy_to_json(&sb->policy);
+
+    return json_text(object);
 }
 
 static int insert_row(struct db_tx *tx, const struct sandbox *sb, struct err *e)
 {
     static const char sql[] =
         "INSERT INTO sandboxes (" COLUMNS ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, "
-        "$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
+        "$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)";
+    cleanup_free char *policy = policy_text(sb);
 
     return db_run(tx,
                   DB_QUERY(sql, DB_TEXT(sb->id), DB_TEXT(sb->project),
@@ -83,17 +91,42 @@ static int insert_row(struct db_tx *tx, const struct sandbox *sb, struct err *e)
                            DB_INT(sb->shape.disk_mib), DB_TEXT(sb->accel), DB_TEXT(sb->env),
                            DB_TEXT(sb->metadata), DB_INT(sb->timeout_s), DB_INT(sb->created_at_ms),
                            DB_INT(sb->started_at_ms), DB_INT(sb->changed_at_ms),
-                           DB_INT(sb->end_at_ms), DB_TEXT(sb->reason)),
+                           DB_INT(sb->end_at_ms), DB_TEXT(sb->reason), DB_INT(sb->paused_at_ms),
+                           DB_TEXT(policy), DB_TEXT(sb->parent), DB_TEXT(sb->batch)),
                   NULL, e);
 }
 
 int db_sandbox_insert(struct db *db, const struct sandbox *sb, const struct db_beside *beside,
                       int64_t max, struct err *e)
 {
+    return db_sandbox_insert_all(db, sb, 1, beside, max, e);
+}
+
+static int insert_rows(struct db_tx *tx, const struct sandbox *sbs, size_t n, struct err *e)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < n && r == 0; i++) {
+        ASSERT(sbs[i].generation > 0 && sbs[i].env && sbs[i].metadata);
+        ASSERT(str_eq(sbs[i].project, sbs[0].project));
+        r = insert_row(tx, &sbs[i], e);
+        if (r < 0) {
+            ASSERT(r !=
+                   -EEXIST); /* ids are random; and -EEXIST means the operation to our caller */
+            return r;
+        }
+        r = insert_metadata(tx, &sbs[i], e);
+    }
+    return r;
+}
+
+int db_sandbox_insert_all(struct db *db, const struct sandbox *sbs, size_t n,
+                          const struct db_beside *beside, int64_t max, struct err *e)
+{
     cleanup_tx struct db_tx tx = {0};
     int r;
 
-    ASSERT(sb && sb->generation > 0 && sb->env && sb->metadata);
+    ASSERT(sbs && n > 0);
     r = db_begin(db, DB_WRITE, &tx, e);
     if (r < 0) {
         return r;
@@ -105,16 +138,10 @@ int db_sandbox_insert(struct db *db, const struct sandbox *sb, const struct db_b
             return r;
         }
     }
-    r = check_quota(&tx, sb->project, max, e);
-    if (r < 0) {
-        return r;
+    r = check_quota(&tx, sbs->project, (int64_t)n, max, e);
+    if (r == 0) {
+        r = insert_rows(&tx, sbs, n, e);
     }
-    r = insert_row(&tx, sb, e);
-    if (r < 0) {
-        ASSERT(r != -EEXIST); /* ids are random; and -EEXIST means the operation to our caller */
-        return r;
-    }
-    r = insert_metadata(&tx, sb, e);
     if (r == 0 && beside && beside->audit) {
         r = audit_insert(&tx, beside->audit, e);
     }
@@ -133,6 +160,24 @@ static int read_states(struct db_result *res, struct sandbox *ret, struct err *e
         return err_set(e, -EUCLEAN, "database_error",
                        "the sandbox '%s' has unknown states '%s', '%s'", ret->id, desired,
                        observed);
+    }
+    return 0;
+}
+
+/* Rows from before there were policies have none. */
+static int read_policy(struct db_result *res, struct sandbox *ret, struct err *e)
+{
+    cleanup_free char *text = db_get_text_dup(res, 21);
+    cleanup_json json_t *object = NULL;
+
+    ret->policy = policy_default();
+    if (text[0] == '\0') {
+        return 0;
+    }
+    if (json_parse_object(text, strlen(text), &object, NULL) < 0 ||
+        policy_from_json(object, &ret->policy, NULL) < 0) {
+        return err_set(e, -EUCLEAN, "database_error", "the sandbox '%s' has an unreadable policy",
+                       ret->id);
     }
     return 0;
 }
@@ -165,6 +210,14 @@ static int read_sandbox(struct db_result *res, struct sandbox *ret, struct err *
     sb.changed_at_ms = db_get_int(res, 17);
     sb.end_at_ms = db_get_int(res, 18);
     db_get_text(res, 19, sb.reason, sizeof(sb.reason));
+    sb.paused_at_ms = db_get_int(res, 20);
+    db_get_text(res, 22, sb.parent, sizeof(sb.parent));
+    db_get_text(res, 23, sb.batch, sizeof(sb.batch));
+    r = read_policy(res, &sb, e);
+    if (r < 0) {
+        sandbox_done(&sb);
+        return r;
+    }
     *ret = sb;
     return 0;
 }
@@ -228,7 +281,9 @@ static int update_row(struct db_tx *tx, const struct sandbox *sb, int64_t *ret_c
         "UPDATE sandboxes SET desired = $3, observed = $4, node = $5, owner = $6, accel = $7, "
         "metadata = $8, "
         "timeout_s = $9, started_at_ms = $10, changed_at_ms = $11, end_at_ms = $12, reason = $13, "
-        "generation = generation + 1 WHERE id = $1 AND generation = $2";
+        "paused_at_ms = $14, policy = $15, generation = generation + 1 WHERE id = $1 AND "
+        "generation = $2";
+    cleanup_free char *policy = policy_text(sb);
 
     return db_run(tx,
                   DB_QUERY(sql, DB_TEXT(sb->id), DB_INT(sb->generation),
@@ -236,7 +291,8 @@ static int update_row(struct db_tx *tx, const struct sandbox *sb, int64_t *ret_c
                            DB_TEXT(sandbox_state_name(sb->observed)), DB_TEXT(sb->node),
                            DB_TEXT(sb->owner), DB_TEXT(sb->accel), DB_TEXT(sb->metadata),
                            DB_INT(sb->timeout_s), DB_INT(sb->started_at_ms),
-                           DB_INT(sb->changed_at_ms), DB_INT(sb->end_at_ms), DB_TEXT(sb->reason)),
+                           DB_INT(sb->changed_at_ms), DB_INT(sb->end_at_ms), DB_TEXT(sb->reason),
+                           DB_INT(sb->paused_at_ms), DB_TEXT(policy)),
                   ret_changes, e);
 }
 
@@ -275,42 +331,51 @@ static int finish_beside(struct db_tx *tx, const struct db_beside *beside, struc
     return r;
 }
 
-int db_sandbox_update(struct db *db, struct sandbox *sb, const struct db_beside *beside,
-                      struct err *e)
+static int update_one(struct db_tx *tx, const struct sandbox *sb, struct err *e)
 {
-    cleanup_tx struct db_tx tx = {0};
     bool new_metadata = false;
     int64_t changes = 0;
     int r;
 
-    ASSERT(sb && sb->metadata && sandbox_state_may_be_desired(sb->desired));
-    r = db_begin(db, DB_WRITE, &tx, e);
-    if (r < 0) {
-        return r;
+    ASSERT(sb->metadata && sandbox_state_may_be_desired(sb->desired));
+    r = metadata_differs(tx, sb, &new_metadata, e);
+    if (r == 0) {
+        r = update_row(tx, sb, &changes, e);
     }
-    r = metadata_differs(&tx, sb, &new_metadata, e);
-    if (r < 0) {
-        return r;
-    }
-    r = update_row(&tx, sb, &changes, e);
     if (r < 0) {
         return r;
     }
     if (changes == 0) {
-        return explain_miss(&tx, sb->id, e);
+        return explain_miss(tx, sb->id, e);
     }
-    if (new_metadata) {
-        r = replace_metadata(&tx, sb, e);
-        if (r < 0) {
-            return r;
-        }
+    return new_metadata ? replace_metadata(tx, sb, e) : 0;
+}
+
+int db_sandbox_update(struct db *db, struct sandbox *sb, const struct db_beside *beside,
+                      struct err *e)
+{
+    return db_sandbox_update_all(db, sb, 1, beside, e);
+}
+
+int db_sandbox_update_all(struct db *db, struct sandbox *sbs, size_t n,
+                          const struct db_beside *beside, struct err *e)
+{
+    cleanup_tx struct db_tx tx = {0};
+    int r;
+
+    ASSERT(sbs && n > 0);
+    r = db_begin(db, DB_WRITE, &tx, e);
+    for (size_t i = 0; i < n && r == 0; i++) {
+        r = update_one(&tx, &sbs[i], e);
     }
-    r = finish_beside(&tx, beside, e);
+    if (r == 0) {
+        r = finish_beside(&tx, beside, e);
+    }
     if (r == 0) {
         r = db_commit(&tx, e);
     }
-    if (r == 0) {
-        sb->generation++;
+    for (size_t i = 0; i < n && r == 0; i++) {
+        sbs[i].generation++;
     }
     return r;
 }
@@ -345,7 +410,7 @@ int db_sandbox_delete(struct db *db, const struct sandbox *sb, const struct db_b
 }
 
 /* A statement that is put together from the parts of a sandbox_query that are there. */
-#define LIST_PARAMS_MAX (SANDBOX_STATE_COUNT_ + 2 * SANDBOX_FILTER_MAX + 5)
+#define LIST_PARAMS_MAX (SANDBOX_STATE_COUNT_ + 2 * SANDBOX_FILTER_MAX + 6)
 
 struct list_query {
     struct buf sql; /* owned */
@@ -416,7 +481,10 @@ static void build_list(const struct sandbox_query *q, struct list_query *lq)
     }
     if (q->expired_at_ms) {
         add_placeholder(lq, " AND end_at_ms > 0 AND end_at_ms <= ", DB_INT(q->expired_at_ms),
-                        " AND desired <> 'deleted'");
+                        " AND paused_at_ms = 0 AND desired <> 'deleted'");
+    }
+    if (q->batch) {
+        add_placeholder(lq, " AND batch = ", DB_TEXT(q->batch), "");
     }
     if (q->after_id) {
         add_placeholder(lq, " AND (created_at_ms, id) < (", DB_INT(q->after_ms), ", ");

@@ -97,6 +97,13 @@ static const struct migration migrations[] = {
      "  detail TEXT NOT NULL);"
      "CREATE INDEX audit_events_of_project ON audit_events (project_id, at_ms, id);"
      "CREATE INDEX audit_events_by_age ON audit_events (at_ms);"},
+
+    {"pauses, policies and forks",
+     "ALTER TABLE sandboxes ADD COLUMN paused_at_ms BIGINT NOT NULL DEFAULT 0;"
+     "ALTER TABLE sandboxes ADD COLUMN policy TEXT NOT NULL DEFAULT '';" /* '': the default one */
+     "ALTER TABLE sandboxes ADD COLUMN parent TEXT NOT NULL DEFAULT '';" /* may be gone */
+     "ALTER TABLE sandboxes ADD COLUMN batch TEXT NOT NULL DEFAULT '';"
+     "CREATE INDEX sandboxes_of_batch ON sandboxes (batch) WHERE batch <> '';"},
 };
 
 int64_t db_schema_version(void)

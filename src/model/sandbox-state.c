@@ -31,7 +31,7 @@ static const struct moves states[SANDBOX_STATE_COUNT_] = {
             .name = "running",
             .client = TO(PAUSING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
             .policy = TO(PAUSING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
-            .node = TO(STOPPED) | TO(FAILED),
+            .node = TO(PAUSED) | TO(STOPPED) | TO(FAILED),
             .desirable = true,
         },
     [SANDBOX_STATE_PAUSING] =
@@ -47,7 +47,7 @@ static const struct moves states[SANDBOX_STATE_COUNT_] = {
             .name = "paused",
             .client = TO(RESUMING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
             .policy = TO(RESUMING) | TO(SUSPENDING) | TO(STOPPING) | TO(DELETING),
-            .node = TO(FAILED),
+            .node = TO(RUNNING) | TO(FAILED),
             .desirable = true,
         },
     [SANDBOX_STATE_RESUMING] =
@@ -102,7 +102,7 @@ static const struct moves states[SANDBOX_STATE_COUNT_] = {
             .name = "failed",
             .client = TO(RESUMING) | TO(DELETING),
             .policy = TO(DELETING),
-            .node = TO(RUNNING) | TO(STOPPED),
+            .node = TO(RUNNING) | TO(PAUSED) | TO(STOPPED),
         },
     [SANDBOX_STATE_DELETING] =
         {

@@ -10,9 +10,11 @@
  *   state       what exists                                       who may move it on
  *   creating    a row; perhaps a machine that is coming up        node: running, stopped, failed
  *   running     a machine that answers                            client, policy: pausing, suspending, stopping
- *                                                                 node: stopped (the guest powered off), failed
+ *                                                                 node: stopped (the guest powered off), failed,
+ *                                                                 paused (it was idle)
  *   pausing     a machine that is being frozen and saved          node: paused, running (it could not), failed
- *   paused      disk and memory on the node, no machine           client, policy: resuming, suspending, stopping
+ *   paused      disk and memory on the node, nothing runs         client, policy: resuming, suspending, stopping
+ *                                                                 node: running (a request woke it), failed
  *   resuming    a machine is coming up again, from memory or      node: running, or back to where it came from
  *               cold from the disk of a stopped or failed one           (paused, stopped), failed
  *   suspending  as paused, and an upload under way                node: suspended, paused (it could not), failed
@@ -21,7 +23,7 @@
  *   stopping    a machine that is shutting down                   node: stopped, failed
  *   stopped     a disk on the node, no machine, no memory         client: resuming; node: failed
  *   failed      perhaps a disk; the reason says what happened     client: resuming; node: running (it was
- *                                                                 found again), stopped
+ *                                                                 found again or brought back), paused, stopped
  *   deleting    parts that still have to be removed               node: deleted
  *   deleted     nothing: the row goes with this step              nobody
  *

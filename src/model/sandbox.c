@@ -33,6 +33,15 @@ void sandbox_spec_done(struct sandbox_spec *spec)
     }
 }
 
+void sandbox_fork_done(struct sandbox_fork *fork)
+{
+    if (fork) {
+        free(fork->env);
+        free(fork->metadata);
+        memset(fork, 0, sizeof(*fork));
+    }
+}
+
 void sandbox_patch_done(struct sandbox_patch *patch)
 {
     if (patch) {
@@ -64,6 +73,18 @@ static int check_map(const char *field, json_t *map,
     return map ? check(field, map, e) : 0;
 }
 
+/* The default when absent or null. */
+static int read_policy(json_t *body, struct policy *ret, struct err *e)
+{
+    json_t *object = json_object_get(body, "policy");
+
+    if (!object || json_is_null(object)) {
+        *ret = policy_default();
+        return 0;
+    }
+    return policy_from_json(object, ret, e);
+}
+
 int sandbox_spec_from_json(json_t *body, struct sandbox_spec *ret, struct err *e)
 {
     static const struct json_field fields[] = {
@@ -74,6 +95,7 @@ int sandbox_spec_from_json(json_t *body, struct sandbox_spec *ret, struct err *e
         {"env", JSON_FIELD_OBJECT, JSON_NULLABLE},
         {"metadata", JSON_FIELD_OBJECT, JSON_NULLABLE},
         {"timeout_s", JSON_FIELD_INT, JSON_NULLABLE},
+        {"policy", JSON_FIELD_OBJECT, JSON_NULLABLE},
     };
     static const struct json_bounds timeout_bounds = {0, SANDBOX_TIMEOUT_S_MAX,
                                                       SANDBOX_TIMEOUT_S_DEFAULT};
@@ -81,6 +103,7 @@ int sandbox_spec_from_json(json_t *body, struct sandbox_spec *ret, struct err *e
     json_t *env;
     json_t *metadata;
     struct shape shape;
+    struct policy policy;
     int64_t timeout_s = 0;
     int r;
 
@@ -97,7 +120,8 @@ int sandbox_spec_from_json(json_t *body, struct sandbox_spec *ret, struct err *e
         (r = shape_from_json(body, &shape, e)) < 0 ||
         (r = check_map("env", env, env_check, e)) < 0 ||
         (r = check_map("metadata", metadata, metadata_check, e)) < 0 ||
-        (r = json_get_bounded(body, "timeout_s", timeout_bounds, &timeout_s, e)) < 0) {
+        (r = json_get_bounded(body, "timeout_s", timeout_bounds, &timeout_s, e)) < 0 ||
+        (r = read_policy(body, &policy, e)) < 0) {
         return r;
     }
     *ret = (struct sandbox_spec){
@@ -105,6 +129,7 @@ int sandbox_spec_from_json(json_t *body, struct sandbox_spec *ret, struct err *e
         .env = map_text(env),
         .metadata = map_text(metadata),
         .timeout_s = timeout_s,
+        .policy = policy,
     };
     snprintf(ret->template_name, sizeof(ret->template_name), "%s", template_name);
     return 0;
@@ -115,9 +140,12 @@ int sandbox_patch_from_json(json_t *body, struct sandbox_patch *ret, struct err 
     static const struct json_field fields[] = {
         {"timeout_s", JSON_FIELD_INT, 0},
         {"metadata", JSON_FIELD_OBJECT, 0},
+        {"policy", JSON_FIELD_OBJECT, 0},
     };
+    struct policy policy;
     json_t *metadata;
     bool has_timeout;
+    bool has_policy;
     int64_t timeout_s = 0;
     int r;
 
@@ -129,19 +157,71 @@ int sandbox_patch_from_json(json_t *body, struct sandbox_patch *ret, struct err 
     }
     has_timeout = json_object_get(body, "timeout_s") != NULL;
     metadata = json_object_get(body, "metadata");
-    if (!has_timeout && !metadata) {
-        return err_set(e, -EINVAL, "nothing_to_change", "give timeout_s, metadata, or both");
+    has_policy = json_object_get(body, "policy") != NULL;
+    if (!has_timeout && !metadata && !has_policy) {
+        return err_set(e, -EINVAL, "nothing_to_change", "give timeout_s, metadata or policy");
     }
     if ((r = check_map("metadata", metadata, metadata_check, e)) < 0 ||
         (r = json_get_bounded(body, "timeout_s", (struct json_bounds){0, SANDBOX_TIMEOUT_S_MAX, 0},
-                              &timeout_s, e)) < 0) {
+                              &timeout_s, e)) < 0 ||
+        (r = read_policy(body, &policy, e)) < 0) {
         return r;
     }
     *ret = (struct sandbox_patch){
         .has_timeout = has_timeout,
         .timeout_s = timeout_s,
+        .has_policy = has_policy,
+        .policy = policy,
         .metadata = metadata ? map_text(metadata) : NULL,
     };
+    return 0;
+}
+
+int sandbox_fork_from_json(json_t *body, struct sandbox_fork *ret, struct err *e)
+{
+    static const struct json_field fields[] = {
+        {"count", JSON_FIELD_INT, JSON_NULLABLE},
+        {"snapshot", JSON_FIELD_STRING, JSON_NULLABLE},
+        {"env", JSON_FIELD_OBJECT, JSON_NULLABLE},
+        {"metadata", JSON_FIELD_OBJECT, JSON_NULLABLE},
+        {"timeout_s", JSON_FIELD_INT, JSON_NULLABLE},
+    };
+    const char *snapshot;
+    json_t *env;
+    json_t *metadata;
+    int64_t count = 0;
+    int64_t timeout_s = -1;
+    int r;
+
+    ASSERT(body && ret);
+
+    r = json_check_object(body, fields, ARRAY_SIZE(fields), e);
+    if (r < 0) {
+        return r;
+    }
+    env = find_map(body, "env");
+    metadata = find_map(body, "metadata");
+    snapshot = json_get_string(body, "snapshot", "");
+    if ((r = json_get_bounded(body, "count", (struct json_bounds){1, SANDBOX_FORK_MAX, 1}, &count,
+                              e)) < 0 ||
+        (r = json_get_bounded(body, "timeout_s", (struct json_bounds){0, SANDBOX_TIMEOUT_S_MAX, -1},
+                              &timeout_s, e)) < 0 ||
+        (r = check_map("env", env, env_check, e)) < 0 ||
+        (r = check_map("metadata", metadata, metadata_check, e)) < 0) {
+        return r;
+    }
+    if (snapshot[0] && !id_valid(ID_SNAPSHOT, snapshot)) {
+        return err_field(e, -EINVAL, "invalid_field", "snapshot",
+                         "'snapshot' must be the id of a snapshot");
+    }
+    *ret = (struct sandbox_fork){
+        .count = (unsigned)count,
+        .env = env ? map_text(env) : NULL,
+        .metadata = metadata ? map_text(metadata) : NULL,
+        .has_timeout = timeout_s >= 0,
+        .timeout_s = timeout_s,
+    };
+    snprintf(ret->snapshot, sizeof(ret->snapshot), "%s", snapshot);
     return 0;
 }
 
@@ -166,10 +246,29 @@ void sandbox_init(struct sandbox *ret, const struct sandbox_spec *spec, const ch
         .created_at_ms = now_ms,
         .changed_at_ms = now_ms,
         .end_at_ms = end_of(spec->timeout_s, now_ms),
+        .policy = spec->policy,
     };
     id_new(ID_SANDBOX, ret->id);
     snprintf(ret->project, sizeof(ret->project), "%s", project);
     snprintf(ret->template_name, sizeof(ret->template_name), "%s", spec->template_name);
+}
+
+void sandbox_init_fork(struct sandbox *ret, const struct sandbox *parent,
+                       const struct sandbox_fork *fork, int64_t now_ms)
+{
+    struct sandbox_spec spec = {
+        .shape = parent->shape,
+        .env = fork->env ? fork->env : parent->env,
+        .metadata = fork->metadata ? fork->metadata : parent->metadata,
+        .timeout_s = fork->has_timeout ? fork->timeout_s : parent->timeout_s,
+        .policy = parent->policy,
+    };
+
+    ASSERT(ret && parent && fork);
+
+    snprintf(spec.template_name, sizeof(spec.template_name), "%s", parent->template_name);
+    sandbox_init(ret, &spec, parent->project, now_ms);
+    snprintf(ret->parent, sizeof(ret->parent), "%s", parent->id);
 }
 
 void sandbox_apply(struct sandbox *sb, const struct sandbox_patch *patch, int64_t now_ms)
@@ -178,7 +277,10 @@ void sandbox_apply(struct sandbox *sb, const struct sandbox_patch *patch, int64_
 
     if (patch->has_timeout) {
         sb->timeout_s = patch->timeout_s;
-        sb->end_at_ms = end_of(patch->timeout_s, now_ms);
+        sb->end_at_ms = end_of(patch->timeout_s, sb->paused_at_ms ? sb->paused_at_ms : now_ms);
+    }
+    if (patch->has_policy) {
+        sb->policy = patch->policy;
     }
     if (patch->metadata) {
         free(sb->metadata);
@@ -187,11 +289,32 @@ void sandbox_apply(struct sandbox *sb, const struct sandbox_patch *patch, int64_
     sb->changed_at_ms = now_ms;
 }
 
-void sandbox_set_observed(struct sandbox *sb, enum sandbox_state to, unsigned by,
-                          const char *reason)
+/* Time stands still while nothing runs for its owner's account, and goes on where it was. */
+static void move_clock(struct sandbox *sb, enum sandbox_state to, int64_t now_ms)
 {
-    ASSERT(sb);
-    sandbox_state_move(&sb->observed, to, by);
+    switch (to) {
+    case SANDBOX_STATE_PAUSED:
+    case SANDBOX_STATE_SUSPENDED:
+        sb->paused_at_ms = sb->paused_at_ms ? sb->paused_at_ms : now_ms;
+        break;
+    case SANDBOX_STATE_RUNNING:
+    case SANDBOX_STATE_STOPPED:
+    case SANDBOX_STATE_FAILED:
+        if (sb->paused_at_ms && sb->end_at_ms) {
+            sb->end_at_ms += MAX(now_ms - sb->paused_at_ms, (int64_t)0);
+        }
+        sb->paused_at_ms = 0;
+        break;
+    default:
+        break; /* under way: as it was */
+    }
+}
+
+void sandbox_move(struct sandbox *sb, struct sandbox_move move, const char *reason)
+{
+    ASSERT(sb && move.now_ms > 0);
+    sandbox_state_move(&sb->observed, move.to, move.by);
+    move_clock(sb, move.to, move.now_ms);
     snprintf(sb->reason, sizeof(sb->reason), "%s", reason ? reason : "");
 }
 
@@ -218,6 +341,30 @@ static int print_text(struct buf *out, const char *name, const char *text)
     }
     r = buf_printf(out, ",\"%s\":", name);
     return r < 0 ? r : json_text_string(out, text);
+}
+
+/* When it ends; while its time stands still nobody knows that, only how much is left. */
+static int print_end(const struct sandbox *sb, struct buf *out)
+{
+    bool still = sb->paused_at_ms != 0;
+    int r = print_time(out, "end_at_ms", still ? 0 : sb->end_at_ms);
+
+    if (r == 0) {
+        r = print_time(out, "paused_at_ms", sb->paused_at_ms);
+    }
+    if (r == 0 && still && sb->end_at_ms) {
+        return buf_printf(out, ",\"remaining_ms\":%lld",
+                          (long long)MAX(sb->end_at_ms - sb->paused_at_ms, (int64_t)0));
+    }
+    return r < 0 ? r : buf_add_str(out, ",\"remaining_ms\":null");
+}
+
+static int print_policy(struct buf *out, const struct policy *policy)
+{
+    cleanup_json json_t *object = policy_to_json(policy);
+    int r = buf_add_str(out, ",\"policy\":");
+
+    return r < 0 ? r : json_write(object, out);
 }
 
 int sandbox_print(const struct sandbox *sb, struct buf *out)
@@ -249,7 +396,13 @@ int sandbox_print(const struct sandbox *sb, struct buf *out)
         r = print_time(out, "started_at_ms", sb->started_at_ms);
     }
     if (r == 0) {
-        r = print_time(out, "end_at_ms", sb->end_at_ms);
+        r = print_end(sb, out);
+    }
+    if (r == 0) {
+        r = print_text(out, "parent", sb->parent);
+    }
+    if (r == 0) {
+        r = print_policy(out, &sb->policy);
     }
     if (r == 0) {
         r = buf_printf(out, ",\"metadata\":%s}", sb->metadata);
@@ -271,8 +424,9 @@ json_t *sandbox_node_spec(const struct sandbox *sb, const char *organisation)
         json_decref(metadata);
         return NULL;
     }
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:s, s:s}", "id", sb->id, "template",
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:o}", "id", sb->id, "template",
                      sb->template_name, "vcpus", (int)sb->shape.vcpus, "memory_mib",
                      (int)sb->shape.memory_mib, "disk_mib", (int)sb->shape.disk_mib, "env", env,
-                     "metadata", metadata, "org", organisation, "project", sb->project);
+                     "metadata", metadata, "org", organisation, "project", sb->project, "policy",
+                     policy_to_json(&sb->policy));
 }

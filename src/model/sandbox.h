@@ -11,6 +11,10 @@
  *
  * Life time: timeout_s 0 means for ever (end_at_ms 0), else the sandbox is deleted at end_at_ms, wall
  * clock. Changing the timeout counts from the moment of the change.
+ *
+ * While a sandbox is paused (or suspended) its time stands still with it: paused_at_ms says since when, and nothing
+ * ends it. When it goes on, or ends up stopped or failed, end_at_ms moves by as long as that was. Clients are
+ * shown what is left (remaining_ms) instead of an end that nobody can know yet.
  */
 #pragma once
 
@@ -18,6 +22,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "model/names.h"
+#include "model/policy.h"
 #include "model/sandbox-state.h"
 #include "model/shape.h"
 
@@ -47,7 +52,11 @@ struct sandbox {
     int64_t created_at_ms;
     int64_t started_at_ms; /* 0: never yet */
     int64_t changed_at_ms;
-    int64_t end_at_ms; /* 0: never */
+    int64_t end_at_ms;    /* 0: never */
+    int64_t paused_at_ms; /* its time stands still since then; 0: it does not */
+    struct policy policy;
+    char parent[ID_SIZE]; /* it was forked from; "": made from its template */
+    char batch[ID_SIZE];  /* the first of the children that one request forked; "": not forked */
     char reason[SANDBOX_REASON_SIZE];
 };
 
@@ -63,6 +72,7 @@ struct sandbox_spec {
     char *env;      /* owned; JSON object text */
     char *metadata; /* owned; JSON object text */
     int64_t timeout_s;
+    struct policy policy;
 };
 
 /* Checks everything; on failure *ret is untouched and e names the field. */
@@ -75,6 +85,8 @@ struct sandbox_patch {
     bool has_timeout;
     int64_t timeout_s;
     char *metadata; /* owned; replaces all of it; NULL: unchanged */
+    bool has_policy;
+    struct policy policy; /* replaces all of it */
 };
 
 /* -EINVAL also when it would change nothing. */
@@ -82,14 +94,40 @@ int sandbox_patch_from_json(json_t *body, struct sandbox_patch *ret, struct err 
 void sandbox_patch_done(struct sandbox_patch *patch);
 #define cleanup_sandbox_patch CLEANUP(sandbox_patch_done)
 
+/* What POST /v1/sandboxes/{id}/fork says. */
+#define SANDBOX_FORK_MAX 100
+
+struct sandbox_fork {
+    unsigned count;
+    char snapshot[ID_SIZE]; /* "": from the present */
+    char *env;              /* owned; JSON object text; NULL: the parent's */
+    char *metadata;         /* owned; JSON object text; NULL: the parent's */
+    bool has_timeout;
+    int64_t timeout_s;
+};
+
+MUST_CHECK int sandbox_fork_from_json(json_t *body, struct sandbox_fork *ret, struct err *e);
+void sandbox_fork_done(struct sandbox_fork *fork);
+#define cleanup_sandbox_fork CLEANUP(sandbox_fork_done)
+
 /* A new record in state creating, desired running. */
 void sandbox_init(struct sandbox *ret, const struct sandbox_spec *spec, const char *project,
                   int64_t now_ms);
+/* A child of parent; the caller sets its batch. */
+void sandbox_init_fork(struct sandbox *ret, const struct sandbox *parent,
+                       const struct sandbox_fork *fork, int64_t now_ms);
 void sandbox_apply(struct sandbox *sb, const struct sandbox_patch *patch, int64_t now_ms);
 
-/* The observed state moves; asserts that the table allows it. reason may be NULL (then it is cleared). */
-void sandbox_set_observed(struct sandbox *sb, enum sandbox_state to, unsigned by,
-                          const char *reason);
+/*
+ * The observed state moves, and with it the clock of the life time; asserts that the table allows it. reason may be
+ * NULL (then it is cleared).
+ */
+struct sandbox_move {
+    enum sandbox_state to;
+    unsigned by;
+    int64_t now_ms;
+};
+void sandbox_move(struct sandbox *sb, struct sandbox_move move, const char *reason);
 
 /* What clients see: "deleting" as soon as deletion was asked for, else the observed state. */
 enum sandbox_state sandbox_shown_state(const struct sandbox *sb);
