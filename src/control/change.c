@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Delete, patch, stop, start. */
+/* Delete, patch, stop, start; and what moves have in common. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "control/private.h"
@@ -69,6 +69,19 @@ static int decide_patch(struct control *c, void *ctx, struct sandbox *sb, struct
     return 1;
 }
 
+/* What could not be said to the node now, the reconciler says later: it compares. */
+static void push_policy(struct control *c, const struct sandbox *sb)
+{
+    struct node_call call = {.deadline_ns = deadline_in_ms(CONTROL_UNDO_MS)};
+    struct log_ctx log = {.sandbox = sb->id};
+    struct err e = {0};
+
+    if (node_client_set_policy(c->node, sb->id, &sb->policy, &call, &e) < 0) {
+        log_warn(&log, "cannot tell the node the new policy, retrying later: %s", e.msg);
+        control_kick(c);
+    }
+}
+
 int control_patch(struct control *c, const struct control_actor *actor, const char *id,
                   const struct sandbox_patch *patch, struct sandbox *ret, struct err *e)
 {
@@ -80,51 +93,53 @@ int control_patch(struct control *c, const struct control_actor *actor, const ch
         .actor = actor,
         .action = "sandbox.change",
     };
+    CLEANUP(busy_leavep) struct busy_hold *hold = NULL;
+    int r = 0;
 
     ASSERT(c && patch && ret);
-    return id_valid(ID_SANDBOX, id) ? control_change(c, &change, ret, e) : control_not_found(e);
+    if (!id_valid(ID_SANDBOX, id)) {
+        return control_not_found(e);
+    }
+    if (patch->has_policy) { /* two of these must reach the node in the order of their rows */
+        r = control_hold(c, actor, id, deadline_in_ms(CONTROL_CHANGE_MS), &hold, e);
+    }
+    if (r == 0) {
+        r = control_change(c, &change, ret, e);
+    }
+    if (r == 0 && patch->has_policy) {
+        push_policy(c, ret);
+    }
+    return r;
 }
-
-/* Moves to a transient state on the client's behalf. */
-struct begin_move {
-    enum sandbox_state desired;
-    enum sandbox_state via;
-    enum sandbox_state at; /* being there already is fine */
-    const char *verb;
-};
 
 static int decide_begin(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
 {
-    const struct begin_move *m = ctx;
+    struct control_begin *m = ctx;
 
-    (void)c;
     if (sb->desired == SANDBOX_STATE_DELETED) {
         return control_not_found(e);
     }
+    m->was_observed = sb->observed;
+    m->was_desired = sb->desired;
     if (sb->observed == m->at) {
-        return 0;
+        sb->desired = m->desired;
+        return m->was_desired != m->desired;
     }
-    if (!sandbox_state_may_move(sb->observed, m->via, SANDBOX_BY_CLIENT)) {
+    if (sb->observed == m->via && sb->desired == m->desired) {
+        return 0; /* another gateway is at it, or died over it: the node knows what is left to do */
+    }
+    if (!(m->from & (1u << sb->observed))) {
         return err_set(e, -ESTALE, "wrong_state", "a sandbox that is %s cannot be %s",
-                       sandbox_state_name(sb->observed), m->verb);
+                       sandbox_state_name(sb->observed), m->refusal);
     }
     sb->desired = m->desired;
-    sandbox_set_observed(sb, m->via, SANDBOX_BY_CLIENT, NULL);
+    sandbox_move(sb, (struct sandbox_move){m->via, m->by, control_now_ms(c)}, NULL);
     return 1;
 }
 
-/* Ends a transient state by what the node said. */
-struct end_move {
-    enum sandbox_state from;
-    enum sandbox_state to;
-    enum sandbox_state desired;
-    const char *reason;
-    const struct node_sandbox *node; /* NULL: it said nothing about the machine */
-};
-
 static int decide_end(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
 {
-    const struct end_move *m = ctx;
+    const struct control_end *m = ctx;
 
     if (sb->desired == SANDBOX_STATE_DELETED) {
         return control_not_found(e);
@@ -132,7 +147,7 @@ static int decide_end(struct control *c, void *ctx, struct sandbox *sb, struct e
     if (sb->observed != m->from) {
         return 0; /* the reconciler saw it first */
     }
-    sandbox_set_observed(sb, m->to, SANDBOX_BY_NODE, m->reason);
+    sandbox_move(sb, (struct sandbox_move){m->to, SANDBOX_BY_NODE, control_now_ms(c)}, m->reason);
     sb->desired = m->desired;
     if (m->node) {
         snprintf(sb->accel, sizeof(sb->accel), "%s", m->node->accel);
@@ -141,8 +156,9 @@ static int decide_end(struct control *c, void *ctx, struct sandbox *sb, struct e
     return 1;
 }
 
-static int begin_move(struct control *c, const struct control_actor *actor, const char *id,
-                      struct begin_move *m, const char *action, struct sandbox *ret, struct err *e)
+int control_begin_move(struct control *c, const struct control_actor *actor, const char *id,
+                       struct control_begin *m, const char *action, struct sandbox *ret,
+                       struct err *e)
 {
     struct control_change change = {
         .id = id,
@@ -156,8 +172,8 @@ static int begin_move(struct control *c, const struct control_actor *actor, cons
     return control_change(c, &change, ret, e);
 }
 
-static int end_move(struct control *c, const struct control_actor *actor, const char *id,
-                    struct end_move *m, struct sandbox *ret, struct err *e)
+int control_end_move(struct control *c, const struct control_actor *actor, const char *id,
+                     struct control_end *m, struct sandbox *ret, struct err *e)
 {
     struct control_change change = {
         .id = id, .project = actor->project, .decide = decide_end, .ctx = m, .actor = actor};
@@ -165,16 +181,27 @@ static int end_move(struct control *c, const struct control_actor *actor, const 
     return control_change(c, &change, ret, e);
 }
 
+int control_hold(struct control *c, const struct control_actor *actor, const char *id,
+                 uint64_t deadline_ns, struct busy_hold **ret, struct err *e)
+{
+    cleanup_sandbox struct sandbox sb = {0};
+    int r = control_get(c, actor, id, &sb, e); /* whose it is, before anybody waits for it */
+
+    return r < 0 ? r : busy_enter(c->busy, id, 0, deadline_ns, ret, e);
+}
+
 int control_stop(struct control *c, const struct control_actor *actor, const char *id,
                  struct sandbox *ret, struct err *e)
 {
-    struct begin_move begin = {
-        .desired = SANDBOX_STATE_STOPPED,
+    struct control_begin begin = {
+        .from = 1u << SANDBOX_STATE_RUNNING,
         .via = SANDBOX_STATE_STOPPING,
         .at = SANDBOX_STATE_STOPPED,
-        .verb = "stopped",
+        .desired = SANDBOX_STATE_STOPPED,
+        .by = SANDBOX_BY_CLIENT,
+        .refusal = "stopped",
     };
-    struct end_move end = {
+    struct control_end end = {
         .from = SANDBOX_STATE_STOPPING,
         .to = SANDBOX_STATE_STOPPED,
         .desired = SANDBOX_STATE_STOPPED,
@@ -186,12 +213,9 @@ int control_stop(struct control *c, const struct control_actor *actor, const cha
 
     ASSERT(c && actor && id && ret);
 
-    r = control_get(c, actor, id, ret, e); /* whose it is, before anybody waits for it */
+    r = control_hold(c, actor, id, call.deadline_ns, &hold, e);
     if (r == 0) {
-        r = busy_enter(c->busy, id, 0, call.deadline_ns, &hold, e);
-    }
-    if (r == 0) {
-        r = begin_move(c, actor, id, &begin, "sandbox.stop", ret, e);
+        r = control_begin_move(c, actor, id, &begin, "sandbox.stop", ret, e);
     }
     if (r < 0 || ret->observed == SANDBOX_STATE_STOPPED) {
         return r;
@@ -203,20 +227,22 @@ int control_stop(struct control *c, const struct control_actor *actor, const cha
         control_kick(c); /* the row says stopping: the reconciler sees to the end of it */
         return r;
     }
-    return end_move(c, actor, id, &end, ret, e);
+    return control_end_move(c, actor, id, &end, ret, e);
 }
 
 int control_start(struct control *c, const struct control_actor *actor, const char *id,
                   struct sandbox *ret, struct err *e)
 {
-    struct begin_move begin = {
-        .desired = SANDBOX_STATE_RUNNING,
+    struct control_begin begin = {
+        .from = 1u << SANDBOX_STATE_STOPPED | 1u << SANDBOX_STATE_FAILED,
         .via = SANDBOX_STATE_RESUMING,
         .at = SANDBOX_STATE_RUNNING,
-        .verb = "started",
+        .desired = SANDBOX_STATE_RUNNING,
+        .by = SANDBOX_BY_CLIENT,
+        .refusal = "started",
     };
     struct node_sandbox node = {0};
-    struct end_move end = {
+    struct control_end end = {
         .from = SANDBOX_STATE_RESUMING,
         .to = SANDBOX_STATE_RUNNING,
         .desired = SANDBOX_STATE_RUNNING,
@@ -230,12 +256,9 @@ int control_start(struct control *c, const struct control_actor *actor, const ch
 
     ASSERT(c && actor && id && ret);
 
-    r = control_get(c, actor, id, ret, e);
+    r = control_hold(c, actor, id, call.deadline_ns, &hold, e);
     if (r == 0) {
-        r = busy_enter(c->busy, id, 0, call.deadline_ns, &hold, e);
-    }
-    if (r == 0) {
-        r = begin_move(c, actor, id, &begin, "sandbox.start", ret, e);
+        r = control_begin_move(c, actor, id, &begin, "sandbox.start", ret, e);
     }
     if (r < 0 || ret->observed == SANDBOX_STATE_RUNNING) {
         return r;
@@ -244,15 +267,15 @@ int control_start(struct control *c, const struct control_actor *actor, const ch
     call.watch = &cancel;
     r = node_client_start(c->node, id, &call, &node, &why);
     if (r == 0) {
-        return end_move(c, actor, id, &end, ret, e);
+        return control_end_move(c, actor, id, &end, ret, e);
     }
     /* Should it have started all the same, the reconciler stops it: the client was told that it is not. */
     end.to = SANDBOX_STATE_STOPPED;
     end.desired = SANDBOX_STATE_STOPPED;
     end.reason = why.msg;
     end.node = NULL;
-    IGNORE_RESULT(
-        end_move(c, actor, id, &end, ret, /* e */ NULL)); /* the first error is the one to tell */
+    /* The first error is the one to tell. */
+    IGNORE_RESULT(control_end_move(c, actor, id, &end, ret, /* e */ NULL));
     control_kick(c);
     if (e) {
         *e = why;

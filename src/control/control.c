@@ -26,6 +26,7 @@ struct control *control_new(const struct control_opts *opts)
     c->now_ms = opts->now_ms ? opts->now_ms : real_now_ms;
     c->now_ctx = opts->now_ctx;
     c->busy = busy_new();
+    c->resumes = flights_new();
     id_new(ID_REQUEST, c->owner);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -44,6 +45,7 @@ void control_free(struct control *c)
     pthread_cond_destroy(&c->wake);
     pthread_mutex_destroy(&c->mutex);
     busy_free(c->busy);
+    flights_free(c->resumes);
     free(c);
 }
 

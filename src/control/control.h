@@ -50,7 +50,9 @@ struct control_actor {
 };
 
 struct control_create {
-    const struct sandbox_spec *spec; /* borrowed for the call */
+    const struct sandbox_spec *spec; /* borrowed for the call; NULL with fork */
+    const struct sandbox_fork *fork; /* borrowed for the call; NULL: from a template */
+    const struct sandbox *parent;    /* borrowed for the call; control_fork() sets it */
     const char *idempotency_key;     /* borrowed for the call; NULL: none */
     const char *fingerprint;         /* borrowed for the call; of the request, with a key only */
     const struct pollfd *watch; /* borrowed for the call; ready: the client has gone. May be NULL */
@@ -71,6 +73,14 @@ MUST_CHECK int control_create(struct control *c, const struct control_actor *act
                               const struct control_create *what, struct control_answer *ret,
                               struct err *e);
 
+/*
+ * Makes what->fork->count children of a sandbox, all or none; see model/sandbox.h and creation.h. Counts each against
+ * the quota. Errors as above, and "snapshot_not_found".
+ */
+MUST_CHECK int control_fork(struct control *c, const struct control_actor *actor, const char *id,
+                            const struct control_create *what, struct control_answer *ret,
+                            struct err *e);
+
 /* -ENOENT "sandbox_not_found": not there or not the actor's; the same error in both cases. */
 MUST_CHECK int control_get(struct control *c, const struct control_actor *actor, const char *id,
                            struct sandbox *ret, struct err *e);
@@ -84,6 +94,46 @@ MUST_CHECK int control_stop(struct control *c, const struct control_actor *actor
                             struct sandbox *ret, struct err *e);
 MUST_CHECK int control_start(struct control *c, const struct control_actor *actor, const char *id,
                              struct sandbox *ret, struct err *e);
+
+/*
+ * A pause that was asked for stays until somebody resumes it. With wakes, and when the node paused it for idleness,
+ * desired stays "running" and the next request to its inside resumes it: control_wake().
+ */
+struct control_pause {
+    bool durable; /* saved so that it survives the host's end, too */
+    bool wakes;
+};
+MUST_CHECK int control_pause(struct control *c, const struct control_actor *actor, const char *id,
+                             const struct control_pause *how, struct sandbox *ret, struct err *e);
+/* All who want it at the same time get the outcome of one attempt. */
+MUST_CHECK int control_resume(struct control *c, const struct control_actor *actor, const char *id,
+                              struct sandbox *ret, struct err *e);
+/* Would a request to the inside of this sandbox find it awake after control_wake()? */
+bool control_may_wake(const struct sandbox *sb);
+MUST_CHECK int control_wake(struct control *c, const struct control_actor *actor, const char *id,
+                            struct sandbox *ret, struct err *e);
+
+struct control_rollback {
+    char before[ID_SIZE]; /* the snapshot of the present as it was */
+    bool cold; /* its processes were not in the snapshot: it started fresh from the disk */
+};
+MUST_CHECK int control_rollback(struct control *c, const struct control_actor *actor,
+                                const char *id, const char *snapshot, struct sandbox *ret,
+                                struct control_rollback *ret_how, struct err *e);
+/*
+ * An exchange with the node about the caller's sandbox: rest follows the sandbox's id in the node's path. For what
+ * does not change the sandbox's life: snapshots, history. *ret (may be NULL) is ended with json_decref(). watch
+ * (may be NULL) ends the wait.
+ */
+struct control_ask {
+    const char *method;
+    const char *rest;
+    const json_t *body; /* may be NULL */
+    const char *action; /* of the audit event; NULL: none is written */
+    const struct pollfd *watch;
+};
+MUST_CHECK int control_ask(struct control *c, const struct control_actor *actor, const char *id,
+                           const struct control_ask *ask, json_t **ret, struct err *e);
 
 /* An audit event of something that is not a sandbox. Failure is logged: what was done stays done. */
 void control_audit(struct control *c, const struct control_actor *actor, const char *action,

@@ -1,227 +1,150 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Creation: row first, then the node, then what was observed together with the answer. */
+/* Creation: rows first, then the node (creation.c); and whether a request with a key is one that we know. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "control/private.h"
+#include "control/creation.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 
-/* One attempt that this process makes, its own or one that it took over. */
-struct creation {
-    struct sandbox sb;          /* owned */
-    struct operation op;        /* owned; key "" without an Idempotency-Key */
-    struct busy_hold *hold;     /* owned */
-    const struct pollfd *watch; /* borrowed: the client's */
-    uint64_t deadline_ns;
-    bool taken_over; /* an earlier attempt may have left something on the node */
-};
-
-static void creation_done(struct creation *cr)
+static int compare_ids(const void *a, const void *b)
 {
-    sandbox_done(&cr->sb);
-    operation_done(&cr->op);
-    busy_leave(cr->hold);
-    cr->hold = NULL;
+    return strcmp(((const struct sandbox *)a)->id, ((const struct sandbox *)b)->id);
 }
 
-/* One descriptor that is ready when the client has gone or somebody wants the sandbox deleted. */
-static int watch_both(const struct creation *cr, int *ret_fd)
+/* The rows, by id: in that order the client gets them, also from a gateway that takes over. */
+static void describe(struct control *c, const struct control_actor *actor, struct creation *cr)
 {
-    cleanup_close int fd = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event ev = {.events = EPOLLIN};
+    const struct control_create *what = cr->what;
+    int64_t now_ms = control_now_ms(c);
 
-    if (fd < 0) {
-        return -errno;
-    }
-    if (epoll_ctl(fd, EPOLL_CTL_ADD, busy_cancel_fd(cr->hold), &ev) < 0) {
-        return -errno;
-    }
-    if (cr->watch) {
-        ev.events = (uint32_t)cr->watch->events; /* poll and epoll share these bits on Linux */
-        if (epoll_ctl(fd, EPOLL_CTL_ADD, cr->watch->fd, &ev) < 0) {
-            return -errno;
+    creation_resize(cr, what->fork ? what->fork->count : 1);
+    for (size_t i = 0; i < cr->n; i++) {
+        struct sandbox *sb = &cr->sbs[i];
+
+        if (what->fork) {
+            sandbox_init_fork(sb, what->parent, what->fork, now_ms);
+        } else {
+            sandbox_init(sb, what->spec, actor->project, now_ms);
         }
+        snprintf(sb->owner, sizeof(sb->owner), "%s", c->owner);
+        snprintf(sb->node, sizeof(sb->node), "%s", node_client_name(c->node));
     }
-    *ret_fd = TAKE_FD(fd);
-    return 0;
+    qsort(cr->sbs, cr->n, sizeof(*cr->sbs), compare_ids);
+    for (size_t i = 0; i < cr->n && what->fork; i++) {
+        snprintf(cr->sbs[i].batch, sizeof(cr->sbs[i].batch), "%s", cr->sbs[0].id);
+    }
 }
 
-static int ask_node(struct control *c, const struct control_actor *actor, struct creation *cr,
-                    struct node_sandbox *ret, bool *ret_unreached, struct err *e)
+static struct audit_event event_of(struct control *c, const struct control_actor *actor,
+                                   const struct creation *cr)
 {
-    cleanup_json json_t *spec = sandbox_node_spec(&cr->sb, actor->organisation);
-    cleanup_close int watch_fd = FD_NONE;
-    struct node_call call = {.deadline_ns = cr->deadline_ns};
-    struct pollfd watch;
-    int r;
+    const struct sandbox_fork *fork = cr->what->fork;
+    char detail[100];
 
-    if (!spec) {
-        return err_set(e, -EUCLEAN, "database_error", "the record of the sandbox is damaged");
+    if (!fork) {
+        return control_event(c, actor, cr->sbs, "sandbox.create", cr->sbs->template_name);
     }
-    r = watch_both(cr, &watch_fd);
-    if (r < 0) {
-        return err_wrap(e, r, "watching the client");
-    }
-    watch = (struct pollfd){.fd = watch_fd, .events = POLLIN};
-    call.watch = &watch;
-    r = node_client_create(c->node, spec, &call, ret, e);
-    *ret_unreached = r < 0 && call.unreached && !cr->taken_over;
-    if (r == 0 && (!str_eq(ret->id, cr->sb.id) || ret->state != SANDBOX_STATE_RUNNING)) {
-        return err_set(e, -EPROTO, "bad_answer", "the node says the new sandbox is %s%s%s",
-                       sandbox_state_name(ret->state), ret->reason[0] ? ": " : "", ret->reason);
-    }
-    return r;
+    snprintf(detail, sizeof(detail), "%zu from %s: %s%s", cr->n,
+             fork->snapshot[0] ? fork->snapshot : "the present", cr->sbs[0].id,
+             cr->n > 1 ? " ..." : "");
+    return control_event(c, actor, cr->what->parent, "sandbox.fork", detail);
 }
 
-struct publish {
-    struct creation *cr;
-    const struct node_sandbox *node;
-    const char *node_name;
-};
-
-static int decide_running(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
-{
-    struct publish *p = ctx;
-    cleanup_buf struct buf text = BUF_INIT(256 * 1024);
-
-    if (sb->desired == SANDBOX_STATE_DELETED) {
-        return err_set(e, -ESTALE, "sandbox_deleted",
-                       "the sandbox was deleted while it was being created");
-    }
-    if (sb->observed !=
-        SANDBOX_STATE_CREATING) { /* we hold it: only another gateway could have done that */
-        return err_set(e, -ESTALE, "wrong_state",
-                       "the sandbox became %s while it was being created",
-                       sandbox_state_name(sb->observed));
-    }
-    sandbox_set_observed(sb, SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, NULL);
-    snprintf(sb->node, sizeof(sb->node), "%s", p->node_name);
-    snprintf(sb->accel, sizeof(sb->accel), "%s", p->node->accel);
-    sb->owner[0] = '\0';
-    sb->started_at_ms = p->node->started_at_ms ? p->node->started_at_ms : control_now_ms(c);
-    if (sandbox_print(sb, &text) < 0) {
-        return err_set(e, -E2BIG, NULL, "the sandbox is too large to be shown");
-    }
-    free(p->cr->op.answer);
-    p->cr->op.answer = buf_take(&text);
-    p->cr->op.status = 201;
-    return 1;
-}
-
-static int publish(struct control *c, const struct control_actor *actor, struct creation *cr,
-                   const struct node_sandbox *node, struct err *e)
-{
-    struct publish p = {.cr = cr, .node = node, .node_name = node_client_name(c->node)};
-    struct control_change change = {
-        .id = cr->sb.id,
-        .project = actor->project,
-        .decide = decide_running,
-        .ctx = &p,
-        .actor = actor,
-        .operation = cr->op.key[0] ? &cr->op : NULL,
-    };
-
-    return control_change(c, &change, &cr->sb, e);
-}
-
-/* The creation has failed: nothing of it may stay. What cannot be removed now, the reconciler removes. */
-static void undo(struct control *c, struct creation *cr, bool unreached, const char *why)
-{
-    struct log_ctx log = {.sandbox = cr->sb.id};
-    struct node_call call = {.deadline_ns = deadline_in_ms(CONTROL_UNDO_MS)};
-    const struct operation *op = cr->op.key[0] ? &cr->op : NULL;
-    struct err e = {0};
-    int r = 0;
-
-    if (!unreached) {
-        r = node_client_delete(c->node, cr->sb.id, &call, &e);
-    }
-    if (r == 0) {
-        r = control_remove_row(c, cr->sb.id, op, why, &e);
-    }
-    if (r == 0) {
-        return;
-    }
-    log_warn(&log, "cannot clean up after a failed creation, retrying later: %s", e.msg);
-    if (control_mark_deleted(c, /* actor */ NULL, cr->sb.id, "sandbox.abandon", &e) == 0 && op) {
-        /* A retry with the same key must not wait for a sandbox that never comes. */
-        IGNORE_RESULT(
-            db_operation_delete(c->db, op->project, op->key, NULL)); /* it would find out itself */
-    }
-    control_kick(c);
-}
-
-static int run_creation(struct control *c, const struct control_actor *actor, struct creation *cr,
-                        struct control_answer *ret, struct err *e)
-{
-    struct log_ctx log = {.sandbox = cr->sb.id};
-    struct node_sandbox node = {0};
-    struct err mine = {0};
-    bool unreached = false;
-    int r;
-
-    r = ask_node(c, actor, cr, &node, &unreached, &mine);
-    if (r == -ECANCELED && busy_cancelled(cr->hold)) {
-        r = err_set(&mine, -ESTALE, "sandbox_deleted",
-                    "the sandbox was deleted while it was being created");
-    }
-    if (r == 0) {
-        r = publish(c, actor, cr, &node, &mine);
-    }
-    if (r < 0) {
-        log_info(&log, "creation failed: %s", mine.msg);
-        undo(c, cr, unreached, mine.msg);
-        if (e) {
-            *e = mine;
-        }
-        return r;
-    }
-    *ret = (struct control_answer){.status = 201, .body = TAKE_PTR(cr->op.answer)};
-    return 0;
-}
-
-/* A new row, and its operation; -EEXIST: the operation is there already. */
-static int begin(struct control *c, const struct control_actor *actor,
-                 const struct control_create *what, struct creation *cr, struct err *e)
+/* New rows, and their operation; -EEXIST: the operation is there already. */
+static int begin(struct control *c, const struct control_actor *actor, struct creation *cr,
+                 struct err *e)
 {
     struct audit_event ev;
     struct db_beside beside = {.audit = &ev};
     int r;
 
-    sandbox_init(&cr->sb, what->spec, actor->project, control_now_ms(c));
-    snprintf(cr->sb.owner, sizeof(cr->sb.owner), "%s", c->owner);
-    snprintf(cr->sb.node, sizeof(cr->sb.node), "%s", node_client_name(c->node));
-    if (what->idempotency_key) {
+    describe(c, actor, cr);
+    if (cr->what->idempotency_key) {
         struct operation *op = &cr->op;
 
-        op->created_at_ms = cr->sb.created_at_ms;
+        op->created_at_ms = cr->sbs->created_at_ms;
         snprintf(op->project, sizeof(op->project), "%s", actor->project);
-        snprintf(op->key, sizeof(op->key), "%s", what->idempotency_key);
-        snprintf(op->fingerprint, sizeof(op->fingerprint), "%s", what->fingerprint);
-        snprintf(op->sandbox, sizeof(op->sandbox), "%s", cr->sb.id);
+        snprintf(op->key, sizeof(op->key), "%s", cr->what->idempotency_key);
+        snprintf(op->fingerprint, sizeof(op->fingerprint), "%s", cr->what->fingerprint);
+        snprintf(op->sandbox, sizeof(op->sandbox), "%s", cr->sbs->id);
         snprintf(op->owner, sizeof(op->owner), "%s", c->owner);
         beside.operation = op;
     }
-    r = busy_enter(c->busy, cr->sb.id, 0, cr->deadline_ns, &cr->hold, e);
-    ASSERT(r == 0); /* nobody else can know the id */
-    ev = control_event(c, actor, &cr->sb, "sandbox.create", cr->sb.template_name);
-    r = db_sandbox_insert(c->db, &cr->sb, &beside, actor->max_sandboxes, e);
+    for (size_t i = 0; i < cr->n; i++) {
+        r = busy_enter(c->busy, cr->sbs[i].id, 0, cr->deadline_ns, &cr->holds[i], e);
+        ASSERT(r == 0); /* nobody else can know the id */
+    }
+    ev = event_of(c, actor, cr);
+    r = db_sandbox_insert_all(c->db, cr->sbs, cr->n, &beside, actor->max_sandboxes, e);
     if (r < 0) {
         creation_done(cr);
     }
     return r;
 }
 
+struct members {
+    struct sandbox *sbs; /* owned, and so are their strings */
+    size_t n;
+};
+
+static void members_done(struct members *m)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        sandbox_done(&m->sbs[i]);
+    }
+    free(m->sbs);
+}
+
+static int add_member(void *ctx, const struct sandbox *sb)
+{
+    struct members *m = ctx;
+
+    if (m->n < SANDBOX_FORK_MAX) {
+        sandbox_copy(&m->sbs[m->n++], sb);
+    }
+    return 0;
+}
+
+/* The sandboxes that an operation makes or made, by id, without those that are being deleted. */
+static int read_members(struct control *c, const struct operation *op, struct members *ret,
+                        struct err *e)
+{
+    struct sandbox_query q = {.project = op->project, .batch = op->sandbox};
+    size_t kept = 0;
+    int r;
+
+    ret->sbs = xnew_n(struct sandbox, SANDBOX_FORK_MAX);
+    r = db_sandbox_get(c->db, op->sandbox, op->project, ret->sbs, e);
+    if (r == 0 && !ret->sbs->batch[0]) {
+        ret->n = 1;
+    } else if (r == 0 || r == -ENOENT) { /* the first of a batch may be gone before the others */
+        sandbox_done(ret->sbs);
+        r = db_sandbox_list(c->db, &q, add_member, ret, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    for (size_t i = 0; i < ret->n; i++) {
+        if (ret->sbs[i].desired == SANDBOX_STATE_DELETED) {
+            sandbox_done(&ret->sbs[i]);
+        } else {
+            ret->sbs[kept++] = ret->sbs[i];
+        }
+    }
+    ret->n = kept;
+    qsort(ret->sbs, ret->n, sizeof(*ret->sbs), compare_ids);
+    return 0;
+}
+
 static int replay(struct control *c, struct operation *op, struct control_answer *ret,
                   struct err *e)
 {
-    cleanup_sandbox struct sandbox sb = {0};
-    int r = db_sandbox_get(c->db, op->sandbox, op->project, &sb, e);
+    CLEANUP(members_done) struct members m = {0};
+    int r = read_members(c, op, &m, e);
 
-    if (r == -ENOENT || (r == 0 && sb.desired == SANDBOX_STATE_DELETED)) {
+    if (r == 0 && m.n == 0) {
         return err_field(e, -EEXIST, "idempotency_key_spent", "Idempotency-Key",
                          "this key made sandbox '%s', which has been deleted since: use a new key",
                          op->sandbox);
@@ -241,22 +164,51 @@ enum known {
     KNOWN_TAKEN_OVER, /* *cr is filled: run it */
 };
 
-/* Whoever ran the operation does not any more (we hold the sandbox): go on in its place. */
-static int take_over(struct control *c, struct operation *op, struct creation *cr, struct err *e)
+/* The rows into cr, each held; the first one's hold is the caller's already. */
+static int adopt_members(struct control *c, struct creation *cr, struct members *m,
+                         struct busy_hold *first_take, struct err *e)
 {
+    int r = 0;
+
+    creation_resize(cr, m->n);
+    cr->holds[0] = first_take;
+    for (size_t i = 0; i < m->n; i++) {
+        cr->sbs[i] = m->sbs[i];
+        m->sbs[i] = (struct sandbox){0};
+        if (r == 0 && i > 0) {
+            r = busy_enter(c->busy, cr->sbs[i].id, 0, cr->deadline_ns, &cr->holds[i], e);
+        }
+    }
+    return r;
+}
+
+static size_t expected(const struct control_create *what)
+{
+    return what->fork ? what->fork->count : 1;
+}
+
+/* Whoever ran the operation does not any more (we hold its first sandbox): go on in its place. */
+static int take_over(struct control *c, struct operation *op, struct creation *cr,
+                     struct busy_hold *first_take, struct err *e)
+{
+    CLEANUP(busy_leavep) struct busy_hold *first = first_take;
+    CLEANUP(members_done) struct members m = {0};
     int r;
 
-    r = db_sandbox_get(c->db, op->sandbox, op->project, &cr->sb, e);
-    if (r == -ENOENT || (r == 0 && (cr->sb.desired == SANDBOX_STATE_DELETED))) {
-        sandbox_done(&cr->sb);
+    r = read_members(c, op, &m, e);
+    if (r < 0) {
+        return r;
+    }
+    if (m.n < expected(cr->what)) { /* it was called off; what is left of it is being removed */
         r = db_operation_delete(c->db, op->project, op->key, e);
         return r < 0 ? r : KNOWN_GONE;
     }
-    if (r == 0) {
-        r = db_operation_take_over(c->db, op, c->owner, e);
-    }
+    r = db_operation_take_over(c->db, op, c->owner, e);
     if (r == -ESTALE) {
         return KNOWN_GONE; /* it ended or has another owner: look again */
+    }
+    if (r == 0) {
+        r = adopt_members(c, cr, &m, TAKE_PTR(first), e);
     }
     if (r < 0) {
         return r;
@@ -268,8 +220,9 @@ static int take_over(struct control *c, struct operation *op, struct creation *c
 }
 
 static int look_again(struct control *c, const struct operation *old, struct creation *cr,
-                      struct control_answer *ret, struct err *e)
+                      struct busy_hold *first_take, struct control_answer *ret, struct err *e)
 {
+    CLEANUP(busy_leavep) struct busy_hold *first = first_take;
     CLEANUP(operation_done) struct operation op = {0};
     int r = db_operation_get(c->db, old->project, old->key, &op, e);
 
@@ -286,24 +239,24 @@ static int look_again(struct control *c, const struct operation *old, struct cre
         r = replay(c, &op, ret, e);
         return r < 0 ? r : KNOWN_ANSWERED;
     }
-    return take_over(c, &op, cr, e);
+    return take_over(c, &op, cr, TAKE_PTR(first), e);
 }
 
-static int resolve_known(struct control *c, const struct control_actor *actor,
-                         const struct control_create *what, struct creation *cr,
+static int resolve_known(struct control *c, const struct control_actor *actor, struct creation *cr,
                          struct control_answer *ret, struct err *e)
 {
     CLEANUP(operation_done) struct operation op = {0};
+    struct busy_hold *hold = NULL;
     int r;
 
-    r = db_operation_get(c->db, actor->project, what->idempotency_key, &op, e);
+    r = db_operation_get(c->db, actor->project, cr->what->idempotency_key, &op, e);
     if (r == -ENOENT) {
         return KNOWN_GONE;
     }
     if (r < 0) {
         return r;
     }
-    if (!str_eq(op.fingerprint, what->fingerprint)) {
+    if (!str_eq(op.fingerprint, cr->what->fingerprint)) {
         return err_field(
             e, -EEXIST, "idempotency_key_reused", "Idempotency-Key",
             "this key came with another request before: use a new key for a new request");
@@ -313,33 +266,33 @@ static int resolve_known(struct control *c, const struct control_actor *actor,
         return r < 0 ? r : KNOWN_ANSWERED;
     }
     /* It runs, or its gateway has died. Our turn comes when nobody here works on it. */
-    r = busy_enter(c->busy, op.sandbox, 0, cr->deadline_ns, &cr->hold, e);
-    if (r < 0) {
-        return r;
-    }
-    r = look_again(c, &op, cr, ret, e);
-    if (r != KNOWN_TAKEN_OVER) {
-        busy_leave(TAKE_PTR(cr->hold));
-    }
-    return r;
+    r = busy_enter(c->busy, op.sandbox, 0, cr->deadline_ns, &hold, e);
+    return r < 0 ? r : look_again(c, &op, cr, hold, ret, e);
+}
+
+static uint64_t deadline_of(const struct control_create *what)
+{
+    size_t others = expected(what) - 1;
+
+    return deadline_in_ms(CONTROL_CREATE_MS + others * CONTROL_FORK_CHILD_MS);
 }
 
 int control_create(struct control *c, const struct control_actor *actor,
                    const struct control_create *what, struct control_answer *ret, struct err *e)
 {
-    uint64_t deadline_ns = deadline_in_ms(CONTROL_CREATE_MS);
+    uint64_t deadline_ns = deadline_of(what);
     int r;
 
-    ASSERT(c && actor && what && what->spec && ret);
+    ASSERT(c && actor && what && ret);
+    ASSERT(!what->spec == (what->fork && what->parent));
     ASSERT(!what->idempotency_key || what->fingerprint);
 
     do {
-        CLEANUP(creation_done)
-        struct creation cr = {.watch = what->watch, .deadline_ns = deadline_ns};
+        CLEANUP(creation_done) struct creation cr = {.what = what, .deadline_ns = deadline_ns};
 
-        r = begin(c, actor, what, &cr, e);
+        r = begin(c, actor, &cr, e);
         if (r == -EEXIST && what->idempotency_key) {
-            r = resolve_known(c, actor, what, &cr, ret, e);
+            r = resolve_known(c, actor, &cr, ret, e);
             if (r == KNOWN_ANSWERED) {
                 return 0;
             }
@@ -347,8 +300,29 @@ int control_create(struct control *c, const struct control_actor *actor,
                 continue;
             }
         }
-        return r < 0 ? r : run_creation(c, actor, &cr, ret, e);
+        return r < 0 ? r : creation_run(c, actor, &cr, ret, e);
     } while (!deadline_passed(deadline_ns));
     return err_set(e, -ETIMEDOUT, "operation_running",
                    "a request with this key is still at work: try again");
+}
+
+int control_fork(struct control *c, const struct control_actor *actor, const char *id,
+                 const struct control_create *what, struct control_answer *ret, struct err *e)
+{
+    cleanup_sandbox struct sandbox parent = {0};
+    struct control_create mine = *what;
+    int r = control_get(c, actor, id, &parent, e);
+
+    ASSERT(what->fork && !what->spec);
+    if (r < 0) {
+        return r;
+    }
+    if (parent.desired == SANDBOX_STATE_DELETED) {
+        return control_not_found(e);
+    }
+    if (parent.observed == SANDBOX_STATE_CREATING) {
+        return err_set(e, -ESTALE, "wrong_state", "a sandbox that is creating cannot be forked");
+    }
+    mine.parent = &parent;
+    return control_create(c, actor, &mine, ret, e);
 }

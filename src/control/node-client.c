@@ -96,6 +96,7 @@ int node_sandbox_from_json(json_t *json, struct node_sandbox *ret, struct err *e
     snprintf(sb.accel, sizeof(sb.accel), "%s", json_get_string(json, "accel", ""));
     snprintf(sb.reason, sizeof(sb.reason), "%s", json_get_string(json, "reason", ""));
     sb.started_at_ms = json_get_int(json, "started_at_ms", 0);
+    sb.has_policy = policy_from_json(json_object_get(json, "policy"), &sb.policy, NULL) == 0;
     *ret = sb;
     return 0;
 }
@@ -162,9 +163,12 @@ static int exchange(struct node_client *node, const struct http_json_opts *what,
     opts.watch = call->watch;
     opts.ret_status = &status;
     call->unreached = false;
+    call->refused = false;
     r = http_client_json(node->http, &opts, ret, &mine);
     if (r < 0 && status < 400) {
         r = transport_error(r, call, &mine);
+    } else if (r < 0) {
+        call->refused = true;
     }
     if (r < 0 && e) {
         *e = mine;
@@ -238,6 +242,75 @@ int node_client_start(struct node_client *node, const char *id, struct node_call
 
     r = act(node, "POST", id, "/start", call, &answer, e);
     return r < 0 ? r : node_sandbox_from_json(answer, ret, e);
+}
+
+int node_client_ask(struct node_client *node, const struct node_ask *ask, struct node_call *call,
+                    json_t **ret, struct err *e)
+{
+    cleanup_free char *target = NULL;
+
+    ASSERT(ask && ask->method && ask->id && ask->rest);
+    target = xasprintf("/v1/sandboxes/%s%s", ask->id, ask->rest);
+    return exchange(
+        node, &(struct http_json_opts){.method = ask->method, .target = target, .body = ask->body},
+        call, ret, e);
+}
+
+int node_client_act(struct node_client *node, const char *id, const char *action,
+                    const json_t *body, struct node_call *call, struct node_sandbox *ret,
+                    json_t **ret_json, struct err *e)
+{
+    cleanup_free char *rest = xasprintf("/%s", action);
+    cleanup_json json_t *answer = NULL;
+    int r;
+
+    ASSERT(ret);
+    r = node_client_ask(node,
+                        &(struct node_ask){.method = "POST", .id = id, .rest = rest, .body = body},
+                        call, &answer, e);
+    if (r == 0) {
+        r = node_sandbox_from_json(answer, ret, e);
+    }
+    if (r == 0 && !str_eq(ret->id, id)) {
+        r = bad_answer(e, "another sandbox");
+    }
+    if (r == 0 && ret_json) {
+        *ret_json = TAKE_PTR(answer);
+    }
+    return r;
+}
+
+int node_client_fork(struct node_client *node, const char *id, const json_t *body,
+                     struct node_call *call, struct node_sandbox *ret, size_t n, struct err *e)
+{
+    cleanup_json json_t *answer = NULL;
+    json_t *array;
+    int r;
+
+    r = node_client_ask(
+        node, &(struct node_ask){.method = "POST", .id = id, .rest = "/fork", .body = body}, call,
+        &answer, e);
+    if (r < 0) {
+        return r;
+    }
+    array = json_object_get(answer, "sandboxes");
+    if (json_array_size(array) != n) {
+        return bad_answer(e, "not as many children as were asked for");
+    }
+    for (size_t i = 0; i < n && r == 0; i++) {
+        r = node_sandbox_from_json(json_array_get(array, i), &ret[i], e);
+    }
+    return r;
+}
+
+int node_client_set_policy(struct node_client *node, const char *id, const struct policy *policy,
+                           struct node_call *call, struct err *e)
+{
+    cleanup_json json_t *body = policy_to_json(policy);
+
+    return node_client_ask(
+        node, &(struct node_ask){.method = "PATCH", .id = id, .rest = "/policy", .body = body},
+        call, /* ret */ NULL, e);
 }
 
 int node_client_get(struct node_client *node, const char *target, struct node_call *call,

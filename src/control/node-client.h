@@ -35,6 +35,8 @@ struct node_sandbox {
     char accel[SANDBOX_ACCEL_SIZE];
     char reason[SANDBOX_REASON_SIZE];
     int64_t started_at_ms; /* 0: never */
+    bool has_policy;       /* it said under which policy it keeps the sandbox */
+    struct policy policy;
 };
 
 struct node_list {
@@ -51,6 +53,7 @@ struct node_call {
     uint64_t deadline_ns;
     const struct pollfd *watch; /* borrowed for the call; may be NULL */
     bool unreached;             /* out: it failed, and the node cannot have heard of it */
+    bool refused;               /* out: it failed, and the node itself said so */
     char why[200]; /* out: what broke, for our log: it names paths that are no client's business */
 };
 
@@ -65,6 +68,29 @@ MUST_CHECK int node_client_stop(struct node_client *node, const char *id, struct
                                 struct err *e);
 MUST_CHECK int node_client_start(struct node_client *node, const char *id, struct node_call *call,
                                  struct node_sandbox *ret, struct err *e);
+/*
+ * What moves a sandbox through time. action: "pause", "resume" or "rollback"; body may be NULL. *ret_json (may be
+ * NULL) is the whole answer, for the caller to end with json_decref().
+ */
+MUST_CHECK int node_client_act(struct node_client *node, const char *id, const char *action,
+                               const json_t *body, struct node_call *call, struct node_sandbox *ret,
+                               json_t **ret_json, struct err *e);
+/* The children in the order of their ids in the body; n is how many were asked for. */
+MUST_CHECK int node_client_fork(struct node_client *node, const char *id, const json_t *body,
+                                struct node_call *call, struct node_sandbox *ret, size_t n,
+                                struct err *e);
+MUST_CHECK int node_client_set_policy(struct node_client *node, const char *id,
+                                      const struct policy *policy, struct node_call *call,
+                                      struct err *e);
+/* Any other exchange about a sandbox: rest is what follows its id, e.g. "/snapshots". *ret as in node_client_get(). */
+struct node_ask {
+    const char *method;
+    const char *id;
+    const char *rest;
+    const json_t *body; /* may be NULL */
+};
+MUST_CHECK int node_client_ask(struct node_client *node, const struct node_ask *ask,
+                               struct node_call *call, json_t **ret, struct err *e);
 /* GET of a JSON document, e.g. "/v1/templates". The caller ends *ret with json_decref(). */
 MUST_CHECK int node_client_get(struct node_client *node, const char *target, struct node_call *call,
                                json_t **ret, struct err *e);

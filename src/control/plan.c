@@ -29,7 +29,7 @@ static struct plan plan_creating(const struct plan_input *in)
     return (struct plan){.step = PLAN_ABANDON, .reason = "the creation was not finished"};
 }
 
-static struct plan plan_present(const struct sandbox *row, const struct node_sandbox *node)
+static struct plan plan_state(const struct sandbox *row, const struct node_sandbox *node)
 {
     const char *reason = node->reason[0] ? node->reason : NULL;
 
@@ -38,16 +38,33 @@ static struct plan plan_present(const struct sandbox *row, const struct node_san
         if (row->desired == SANDBOX_STATE_STOPPED) {
             return (struct plan){.step = PLAN_STOP};
         }
+        if (row->desired == SANDBOX_STATE_PAUSED) {
+            return (struct plan){.step = PLAN_PAUSE};
+        }
         return observe(row, SANDBOX_STATE_RUNNING, reason);
     case SANDBOX_STATE_STOPPED:
         return observe(row, SANDBOX_STATE_STOPPED, reason ? reason : "the machine has stopped");
     case SANDBOX_STATE_PAUSED:
+        if (row->observed == SANDBOX_STATE_RESUMING && row->desired == SANDBOX_STATE_RUNNING) {
+            return (struct plan){.step = PLAN_RESUME};
+        }
         return observe(row, SANDBOX_STATE_PAUSED, reason);
     case SANDBOX_STATE_FAILED:
         return observe(row, SANDBOX_STATE_FAILED, reason ? reason : "the machine has failed");
     default:
         return nothing(); /* under way: a later pass sees how it ended */
     }
+}
+
+static struct plan plan_present(const struct sandbox *row, const struct node_sandbox *node)
+{
+    struct plan plan = plan_state(row, node);
+
+    if (plan.step == PLAN_NOTHING && node->has_policy &&
+        !policy_equal(&row->policy, &node->policy)) {
+        plan.step = PLAN_POLICY;
+    }
+    return plan;
 }
 
 struct plan plan_sandbox(const struct plan_input *in)

@@ -10,9 +10,12 @@
  *   creating, nobody at   anything              abandoned: delete, unless a retry of the same operation may
  *   work on it                                  still come and take it over (PLAN_RETRY_GRACE_MS)
  *   desired stopped       running               stop it
+ *   desired paused        running               pause it
+ *   resuming              paused                resume it: whoever was at it has died
  *   running, paused, ...  does not have it      failed: it is lost
- *   another state         running, stopped,     observed follows, where the table of states allows it
- *                         failed
+ *   another state         running, paused,      observed follows, where the table of states allows it
+ *                         stopped, failed
+ *   another policy        has it                tell it the policy
  *
  * The caller must have read the rows both before and after it asked the node, and offer a row as "not on the
  * node" only if its generation was the same both times: then the node really had its chance. A sandbox
@@ -31,6 +34,9 @@ enum plan_step {
     PLAN_FINISH_DELETE,
     PLAN_ABANDON,
     PLAN_STOP,
+    PLAN_PAUSE,
+    PLAN_RESUME,
+    PLAN_POLICY,
     PLAN_OBSERVE, /* move the observed state to plan.to */
 };
 

@@ -4,12 +4,15 @@
 #pragma once
 
 #include "control/control.h"
+#include "control/flight.h"
 
 #include <pthread.h>
 
 /* A client waits for these; the e2b SDKs give up after 60 s. */
 #define CONTROL_CREATE_MS 55000
 #define CONTROL_CHANGE_MS 40000
+/* For each child of a fork, beyond what one takes. */
+#define CONTROL_FORK_CHILD_MS 3000
 /* After that a deletion is left to the reconciler. */
 #define CONTROL_DELETE_MS 20000
 /* Cleaning up after a failed creation; nobody may be waiting any more. */
@@ -21,6 +24,7 @@ struct control {
     struct db *db;            /* borrowed */
     struct node_client *node; /* borrowed */
     struct busy *busy;        /* owned */
+    struct flights *resumes;  /* owned */
     char owner[ID_SIZE];      /* this process, in rows and operations */
     int64_t (*now_ms)(void *ctx);
     void *now_ctx;
@@ -69,5 +73,38 @@ MUST_CHECK int control_finish_delete(struct control *c, const char *id, uint64_t
 /* As above, by who holds the sandbox. */
 MUST_CHECK int control_finish_delete_held(struct control *c, const char *id, uint64_t deadline_ns,
                                           struct err *e);
+
+/*
+ * A move that goes through a state of its own, on the client's or a policy's behalf: begun in the row, asked of the
+ * node, ended in the row by what the node said.
+ */
+struct control_begin {
+    unsigned from; /* set of 1u << state: where it may begin */
+    enum sandbox_state via;
+    enum sandbox_state at; /* being there already is fine */
+    enum sandbox_state desired;
+    unsigned by;
+    const char *refusal; /* what a client cannot do from elsewhere: "stopped", "paused", ... */
+    enum sandbox_state was_observed; /* out: where it was before */
+    enum sandbox_state was_desired;  /* out */
+};
+struct control_end {
+    enum sandbox_state from;
+    enum sandbox_state to;
+    enum sandbox_state desired;
+    const char *reason;
+    const struct node_sandbox *node; /* NULL: it said nothing about the machine */
+};
+MUST_CHECK int control_begin_move(struct control *c, const struct control_actor *actor,
+                                  const char *id, struct control_begin *m, const char *action,
+                                  struct sandbox *ret, struct err *e);
+MUST_CHECK int control_end_move(struct control *c, const struct control_actor *actor,
+                                const char *id, struct control_end *m, struct sandbox *ret,
+                                struct err *e);
+/* Looks whose it is, then waits for its turn with the sandbox. */
+MUST_CHECK int control_hold(struct control *c, const struct control_actor *actor, const char *id,
+                            uint64_t deadline_ns, struct busy_hold **ret, struct err *e);
+/* The error of a step that somebody's DELETE ended. */
+int control_deleted_meanwhile(struct err *e);
 
 int control_not_found(struct err *e);

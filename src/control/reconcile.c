@@ -94,11 +94,16 @@ static struct plan plan_row(const struct pass *p, const struct sandbox *sb, bool
         .has_operation = has_operation,
         .now_ms = control_now_ms(p->c),
     };
+    struct plan plan;
 
     if (!in.node && sb->desired != SANDBOX_STATE_DELETED && !seen_unchanged(p, sb)) {
         return (struct plan){.step = PLAN_NOTHING}; /* too young for the node's list to know it */
     }
-    return plan_sandbox(&in);
+    plan = plan_sandbox(&in);
+    if (plan.step == PLAN_OBSERVE && !seen_unchanged(p, sb)) {
+        return (struct plan){.step = PLAN_NOTHING}; /* the node's list may be older than the row */
+    }
+    return plan;
 }
 
 static int gather_row(void *ctx, const struct sandbox *sb)
@@ -158,12 +163,39 @@ static int decide_observed(struct control *c, void *ctx, struct sandbox *sb, str
     if (sb->generation != o->generation) {
         return 0; /* decided on an older row: the next pass decides again */
     }
-    sandbox_set_observed(sb, o->plan->to, SANDBOX_BY_NODE, o->plan->reason);
+    sandbox_move(sb, (struct sandbox_move){o->plan->to, SANDBOX_BY_NODE, control_now_ms(c)},
+                 o->plan->reason);
     if (o->node && o->plan->to == SANDBOX_STATE_RUNNING) {
         snprintf(sb->accel, sizeof(sb->accel), "%s", o->node->accel);
         sb->started_at_ms = o->node->started_at_ms ? o->node->started_at_ms : control_now_ms(c);
     }
     return 1;
+}
+
+/* The node is told to do what the row says still; what comes of it, the next pass observes. */
+static int drive_node(struct control *c, const struct sandbox *row, enum plan_step step,
+                      struct node_call *call, struct err *e)
+{
+    cleanup_sandbox struct sandbox now = {0};
+    struct node_sandbox node;
+    int r = db_sandbox_get(c->db, row->id, /* project */ NULL, &now, e);
+
+    if (r < 0 || now.generation != row->generation) {
+        return r; /* decided on an older row: the next pass decides again */
+    }
+    switch (step) {
+    case PLAN_STOP:
+        return node_client_stop(c->node, row->id, call, e);
+    case PLAN_PAUSE:
+        return node_client_act(c->node, row->id, "pause", /* body */ NULL, call, &node,
+                               /* ret_json */ NULL, e);
+    case PLAN_RESUME:
+        return node_client_act(c->node, row->id, "resume", /* body */ NULL, call, &node,
+                               /* ret_json */ NULL, e);
+    default:
+        ASSERT(step == PLAN_POLICY);
+        return node_client_set_policy(c->node, row->id, &now.policy, call, e);
+    }
 }
 
 static int act_on_row(struct pass *p, const struct sandbox *row, const struct plan *plan,
@@ -187,7 +219,10 @@ static int act_on_row(struct pass *p, const struct sandbox *row, const struct pl
     case PLAN_FINISH_DELETE:
         return control_finish_delete_held(c, row->id, call.deadline_ns, e);
     case PLAN_STOP:
-        return node_client_stop(c->node, row->id, &call, e);
+    case PLAN_PAUSE:
+    case PLAN_RESUME:
+    case PLAN_POLICY:
+        return drive_node(c, row, plan->step, &call, e);
     case PLAN_OBSERVE:
         return control_change(c, &change, /* ret */ NULL, e);
     case PLAN_NOTHING:
@@ -202,6 +237,24 @@ static void count_repair(struct control *c)
     pthread_mutex_lock(&c->mutex);
     c->health.repairs++;
     pthread_mutex_unlock(&c->mutex);
+}
+
+static const char *step_name(enum plan_step step)
+{
+    static const char *const names[] = {
+        [PLAN_NOTHING] = "",
+        [PLAN_END_ORPHAN] = "ended",
+        [PLAN_FINISH_DELETE] = "deleted",
+        [PLAN_ABANDON] = "deleted",
+        [PLAN_STOP] = "stopped",
+        [PLAN_PAUSE] = "paused",
+        [PLAN_RESUME] = "resumed",
+        [PLAN_POLICY] = "told its policy",
+        [PLAN_OBSERVE] = "observed",
+    };
+
+    ASSERT((size_t)step < ARRAY_SIZE(names));
+    return names[step];
 }
 
 static void repair_row(struct pass *p, const struct sandbox *row)
@@ -233,9 +286,7 @@ static void repair_row(struct pass *p, const struct sandbox *row)
     }
     count_repair(c);
     log_info(&log, "repaired: %s%s%s",
-             plan.step == PLAN_OBSERVE ? sandbox_state_name(plan.to)
-             : plan.step == PLAN_STOP  ? "stopped"
-                                       : "deleted",
+             plan.step == PLAN_OBSERVE ? sandbox_state_name(plan.to) : step_name(plan.step),
              plan.reason ? ": " : "", plan.reason ? plan.reason : "");
 }
 

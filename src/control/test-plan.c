@@ -87,6 +87,49 @@ static void what_should_be_stopped_is_stopped(void)
               PLAN_STOP);
 }
 
+static void pauses_are_followed_and_driven(void)
+{
+    struct plan p = plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_RUNNING, SANDBOX_STATE_PAUSED);
+
+    CHECK_INT(p.step, PLAN_OBSERVE); /* it was idle */
+    CHECK_INT(p.to, SANDBOX_STATE_PAUSED);
+    p = plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_PAUSED, SANDBOX_STATE_RUNNING);
+    CHECK_INT(p.step, PLAN_OBSERVE); /* a request woke it */
+    CHECK_INT(p.to, SANDBOX_STATE_RUNNING);
+    CHECK_INT(plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_PAUSED, SANDBOX_STATE_PAUSED).step,
+              PLAN_NOTHING);
+    p = plan_of(SANDBOX_STATE_PAUSED, SANDBOX_STATE_PAUSING, SANDBOX_STATE_PAUSED);
+    CHECK_INT(p.step, PLAN_OBSERVE);
+    CHECK_INT(plan_of(SANDBOX_STATE_PAUSED, SANDBOX_STATE_PAUSING, SANDBOX_STATE_RUNNING).step,
+              PLAN_PAUSE);
+    CHECK_INT(plan_of(SANDBOX_STATE_PAUSED, SANDBOX_STATE_PAUSED, SANDBOX_STATE_RUNNING).step,
+              PLAN_PAUSE);
+    CHECK_INT(plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_RESUMING, SANDBOX_STATE_PAUSED).step,
+              PLAN_RESUME);
+    p = plan_of(SANDBOX_STATE_PAUSED, SANDBOX_STATE_PAUSED, ABSENT); /* its node has lost it */
+    CHECK_INT(p.step, PLAN_OBSERVE);
+    CHECK_INT(p.to, SANDBOX_STATE_FAILED);
+}
+
+static void another_policy_is_told_last(void)
+{
+    struct sandbox row = {.desired = SANDBOX_STATE_RUNNING,
+                          .observed = SANDBOX_STATE_RUNNING,
+                          .policy = policy_default()};
+    struct node_sandbox node = {.state = SANDBOX_STATE_RUNNING, .policy = policy_default()};
+    struct plan_input in = {.row = &row, .node = &node};
+
+    node.has_policy = true;
+    CHECK_INT(plan_sandbox(&in).step, PLAN_NOTHING);
+    row.policy.idle_pause_s = 60;
+    CHECK_INT(plan_sandbox(&in).step, PLAN_POLICY);
+    node.state = SANDBOX_STATE_PAUSED; /* one thing at a time */
+    CHECK_INT(plan_sandbox(&in).step, PLAN_OBSERVE);
+    node.state = SANDBOX_STATE_RUNNING;
+    node.has_policy = false;
+    CHECK_INT(plan_sandbox(&in).step, PLAN_NOTHING);
+}
+
 static void no_row_is_an_orphan(void)
 {
     struct node_sandbox node = {.state = SANDBOX_STATE_RUNNING};
@@ -110,4 +153,5 @@ static void abandoned_creations_wait_for_a_retry_only_with_a_key(void)
 
 TEST_MAIN(T(every_plan_is_allowed_by_the_table_of_states), T(agreement_needs_nothing),
           T(what_the_node_says_is_observed), T(what_should_be_stopped_is_stopped),
-          T(no_row_is_an_orphan), T(abandoned_creations_wait_for_a_retry_only_with_a_key))
+          T(no_row_is_an_orphan), T(pauses_are_followed_and_driven), T(another_policy_is_told_last),
+          T(abandoned_creations_wait_for_a_retry_only_with_a_key))
