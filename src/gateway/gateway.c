@@ -16,6 +16,7 @@ static int authenticate(struct http_request *req, const struct http_route *route
 
 #define SB "/v1/sandboxes/{id}"
 #define CMD SB "/commands/{cid}"
+#define SNAPSHOT SB "/snapshots/{snapshot}"
 
 static const struct http_route routes[] = {
     {"GET", "/v1/health", health_handler, ROUTE_PUBLIC},
@@ -29,6 +30,17 @@ static const struct http_route routes[] = {
     {"DELETE", SB, sandbox_delete_handler, 0},
     {"POST", SB "/stop", sandbox_stop_handler, 0},
     {"POST", SB "/start", sandbox_start_handler, 0},
+    {"POST", SB "/pause", sandbox_pause_handler, 0},
+    {"POST", SB "/resume", sandbox_resume_handler, 0},
+    {"POST", SB "/snapshots", snapshot_create_handler, 0},
+    {"GET", SB "/snapshots", snapshot_list_handler, 0},
+    {"GET", SNAPSHOT, snapshot_get_handler, 0},
+    {"PATCH", SNAPSHOT, snapshot_patch_handler, 0},
+    {"DELETE", SNAPSHOT, snapshot_delete_handler, 0},
+    {"POST", SB "/rollback", sandbox_rollback_handler, 0},
+    {"POST", SB "/fork", sandbox_fork_handler, 0},
+    {"GET", SB "/history", history_handler, 0},
+    {"GET", SB "/trace", trace_handler, 0},
     {"POST", SB "/run", run_handler, ROUTE_STREAM},
     {"GET", SB "/logs", node_logs_handler, ROUTE_STREAM},
     {"GET", SB "/metrics", guest_forward_handler, 0},
@@ -231,19 +243,39 @@ int reply_text(struct http_request *req, int status, const struct buf *text, str
     return http_reply_bytes(req, status, "application/json", buf_str(text), text->len, e);
 }
 
+static const char *how_to_go_on(enum sandbox_state state)
+{
+    switch (state) {
+    case SANDBOX_STATE_PAUSED:
+        return ": resume it first";
+    case SANDBOX_STATE_STOPPED:
+    case SANDBOX_STATE_FAILED:
+        return ": start it first";
+    default:
+        return "";
+    }
+}
+
 int require_running(struct http_request *req, char ret_id[static ID_SIZE], struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
+    const char *id = http_request_param(req, "id");
     int r;
 
-    r = control_get(gateway_of(req)->control, actor_of(req), http_request_param(req, "id"), &sb, e);
+    r = control_get(gateway_of(req)->control, actor_of(req), id, &sb, e);
     if (r < 0) {
         return r;
     }
+    if (control_may_wake(&sb)) {
+        r = control_wake(gateway_of(req)->control, actor_of(req), id, &sb, e);
+        if (r < 0) {
+            return r;
+        }
+    }
     if (sandbox_shown_state(&sb) != SANDBOX_STATE_RUNNING) {
-        return err_set(e, -ESTALE, "sandbox_not_running", "the sandbox is %s, not running%s%s",
+        return err_set(e, -ESTALE, "sandbox_not_running", "the sandbox is %s, not running%s%s%s",
                        sandbox_state_name(sandbox_shown_state(&sb)), sb.reason[0] ? ": " : "",
-                       sb.reason);
+                       sb.reason, how_to_go_on(sandbox_shown_state(&sb)));
     }
     snprintf(ret_id, ID_SIZE, "%s", sb.id);
     return 0;

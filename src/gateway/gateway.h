@@ -81,7 +81,15 @@ const struct control_actor *actor_of(const struct http_request *req);
 /* JSON text as the reply. */
 MUST_CHECK int reply_text(struct http_request *req, int status, const struct buf *text,
                           struct err *e);
-/* The caller's running sandbox of the path: -ENOENT as always, -ESTALE "sandbox_not_running". */
+MUST_CHECK int reply_sandbox(struct http_request *req, int status, const struct sandbox *sb,
+                             struct err *e);
+/* Of a creation or a fork; the answer's text goes with it. */
+MUST_CHECK int reply_answer(struct http_request *req, struct control_answer *answer, struct err *e);
+/* The request's Idempotency-Key, checked, and what it is bound to into print and *what. */
+MUST_CHECK int idempotency_of(const struct http_request *req, const json_t *body,
+                              char print[static KEY_HASH_SIZE], struct control_create *what,
+                              struct err *e);
+/* The caller's running sandbox of the path, woken if it is asleep: -ENOENT as always, -ESTALE "sandbox_not_running". */
 MUST_CHECK int require_running(struct http_request *req, char ret_id[static ID_SIZE],
                                struct err *e);
 
@@ -93,6 +101,18 @@ int sandbox_delete_handler(struct http_request *req, struct err *e);
 int sandbox_patch_handler(struct http_request *req, struct err *e);
 int sandbox_stop_handler(struct http_request *req, struct err *e);
 int sandbox_start_handler(struct http_request *req, struct err *e);
+
+int sandbox_pause_handler(struct http_request *req, struct err *e);
+int sandbox_resume_handler(struct http_request *req, struct err *e);
+int sandbox_rollback_handler(struct http_request *req, struct err *e);
+int sandbox_fork_handler(struct http_request *req, struct err *e);
+int snapshot_create_handler(struct http_request *req, struct err *e);
+int snapshot_list_handler(struct http_request *req, struct err *e);
+int snapshot_get_handler(struct http_request *req, struct err *e);
+int snapshot_patch_handler(struct http_request *req, struct err *e);
+int snapshot_delete_handler(struct http_request *req, struct err *e);
+int history_handler(struct http_request *req, struct err *e);
+int trace_handler(struct http_request *req, struct err *e);
 
 int guest_forward_handler(struct http_request *req, struct err *e);
 int guest_command_handler(struct http_request *req, struct err *e);

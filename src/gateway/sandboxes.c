@@ -19,44 +19,55 @@ static void fingerprint(const struct http_request *req, const json_t *body,
     auth_hash(all, strlen(all), ret);
 }
 
-int sandbox_create_handler(struct http_request *req, struct err *e)
+int idempotency_of(const struct http_request *req, const json_t *body,
+                   char print[static KEY_HASH_SIZE], struct control_create *what, struct err *e)
 {
-    struct pollfd watch = http_client_pollfd(req);
     const char *key = http_request_header(req, "Idempotency-Key");
-    cleanup_json json_t *body = NULL;
-    cleanup_sandbox_spec struct sandbox_spec spec = {0};
-    struct control_create what = {.spec = &spec, .idempotency_key = key, .watch = &watch};
-    char print[KEY_HASH_SIZE];
-    struct control_answer answer = {0};
-    cleanup_free char *text = NULL;
-    int r;
+    int r = key ? idempotency_key_check(key, e) : 0;
 
-    r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
-    if (r < 0) {
-        return r;
-    }
-    if (key && (r = idempotency_key_check(key, e)) < 0) {
-        return r;
-    }
-    r = sandbox_spec_from_json(body, &spec, e);
     if (r < 0) {
         return r;
     }
     fingerprint(req, body, print);
-    what.fingerprint = print;
-    r = control_create(gateway_of(req)->control, actor_of(req), &what, &answer, e);
-    if (r < 0) {
-        return r;
-    }
-    text = answer.body;
-    if (answer.replayed) {
-        http_reply_header(req, "Idempotent-Replayed", "true");
-    }
-    return http_reply_bytes(req, answer.status, "application/json", text, strlen(text), e);
+    what->idempotency_key = key;
+    what->fingerprint = print;
+    return 0;
 }
 
-static int reply_sandbox(struct http_request *req, int status, const struct sandbox *sb,
-                         struct err *e)
+int reply_answer(struct http_request *req, struct control_answer *answer, struct err *e)
+{
+    cleanup_free char *text = TAKE_PTR(answer->body);
+
+    if (answer->replayed) {
+        http_reply_header(req, "Idempotent-Replayed", "true");
+    }
+    return http_reply_bytes(req, answer->status, "application/json", text, strlen(text), e);
+}
+
+int sandbox_create_handler(struct http_request *req, struct err *e)
+{
+    struct pollfd watch = http_client_pollfd(req);
+    cleanup_json json_t *body = NULL;
+    cleanup_sandbox_spec struct sandbox_spec spec = {0};
+    struct control_create what = {.spec = &spec, .watch = &watch};
+    struct control_answer answer = {0};
+    char print[KEY_HASH_SIZE];
+    int r;
+
+    r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
+    if (r == 0) {
+        r = idempotency_of(req, body, print, &what, e);
+    }
+    if (r == 0) {
+        r = sandbox_spec_from_json(body, &spec, e);
+    }
+    if (r == 0) {
+        r = control_create(gateway_of(req)->control, actor_of(req), &what, &answer, e);
+    }
+    return r < 0 ? r : reply_answer(req, &answer, e);
+}
+
+int reply_sandbox(struct http_request *req, int status, const struct sandbox *sb, struct err *e)
 {
     cleanup_buf struct buf text = BUF_INIT(GATEWAY_BODY_MAX);
     int r = sandbox_print(sb, &text);

@@ -18,7 +18,8 @@
 struct fake_sandbox {
     char id[ID_SIZE];
     char state[24];
-    char *spec; /* owned; NULL for one that was not made by a request */
+    char *spec;   /* owned; NULL for one that was not made by a request */
+    char *policy; /* owned; JSON text; NULL: none was given */
 };
 
 struct fake_node {
@@ -59,6 +60,7 @@ static void forget(struct fake_node *n, const char *id)
 
     if (sb) {
         free(sb->spec);
+        free(sb->policy);
         *sb = n->sandboxes[--n->n_sandboxes];
     }
 }
@@ -78,8 +80,13 @@ static struct fake_sandbox *make(struct fake_node *n, const char *id, const char
 
 static json_t *show(const struct fake_sandbox *sb)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:n}", "id", sb->id, "state", sb->state, "accel", "tcg",
-                     "started_at_ms", (json_int_t)1234567, "reason");
+    json_t *out = json_pack("{s:s, s:s, s:s, s:I, s:n}", "id", sb->id, "state", sb->state, "accel",
+                            "tcg", "started_at_ms", (json_int_t)1234567, "reason");
+
+    if (sb->policy) {
+        json_object_set_new(out, "policy", json_loads(sb->policy, 0, NULL));
+    }
+    return out;
 }
 
 /* Counts the request, waits while it is held, plays its fault. 1: go on; 0: answered; or an error. */
@@ -136,6 +143,12 @@ static bool loses_answer(struct fake_node *n, enum fake_op op)
     return lost;
 }
 
+static void set_policy(struct fake_sandbox *sb, const json_t *policy)
+{
+    free(sb->policy);
+    sb->policy = policy ? json_dumps(policy, JSON_SORT_KEYS) : NULL;
+}
+
 static int create(struct http_request *req, struct err *e)
 {
     struct fake_node *n = http_request_ctx(req);
@@ -159,6 +172,7 @@ static int create(struct http_request *req, struct err *e)
     sb = find(n, id);
     if (!sb) {
         sb = make(n, id, "running", spec);
+        set_policy(sb, json_object_get(body, "policy"));
         n->made++;
     }
     if (!sb->spec || !str_eq(sb->spec, spec)) {
@@ -237,6 +251,11 @@ static int set_state(struct http_request *req, enum fake_op op, const char *stat
         shown = show(sb);
     }
     pthread_mutex_unlock(&n->mutex);
+    if (shown && loses_answer(n, op)) {
+        json_decref(shown);
+        http_reply_abort(req);
+        return 0;
+    }
     return shown ? http_reply_json_take(req, 200, shown, e)
                  : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox");
 }
@@ -251,40 +270,137 @@ static int start(struct http_request *req, struct err *e)
     return set_state(req, FAKE_START, "running", e);
 }
 
-static int templates(struct http_request *req, struct err *e)
+static int pause_one(struct http_request *req, struct err *e)
 {
-    return http_reply_json_take(req, 200, json_pack("{s:[{s:s}]}", "templates", "name", "debian"),
-                                e);
+    return set_state(req, FAKE_PAUSE, "paused", e);
 }
 
-static int node_info(struct http_request *req, struct err *e)
+static int resume(struct http_request *req, struct err *e)
 {
-    return http_reply_json_take(req, 200, json_pack("{s:s}", "accel", "tcg"), e);
+    return set_state(req, FAKE_RESUME, "running", e);
 }
 
-/* With the mutex held. */
-static void announce_stdin(struct fake_node *n)
+static bool known_snapshot(const char *id)
 {
-    if (n->stdin_seen.len >= n->guest_after) {
-        IGNORE_RESULT(eventfd_write(n->stdin_fd, 1)); /* more than enough is enough */
-    }
+    return str_eq(id, FAKE_SNAPSHOT_ID);
 }
 
-static int read_stdin(struct http_request *req, struct err *e)
+static int no_snapshot(struct err *e)
+{
+    return err_set(e, -ENOENT, "snapshot_not_found", "the sandbox has no such snapshot");
+}
+
+static int rollback(struct http_request *req, struct err *e)
 {
     struct fake_node *n = http_request_ctx(req);
-    char data[4096];
-    ssize_t len;
+    cleanup_json json_t *body = NULL;
+    struct fake_sandbox *sb;
+    json_t *shown = NULL;
+    int r = http_body_json(req, 1 << 16, &body, e);
 
-    http_body_limit(req, UINT64_MAX);
-    while ((len = http_body_read(req, data, sizeof(data), e)) > 0) {
-        pthread_mutex_lock(&n->mutex);
-        ASSERT(buf_add(&n->stdin_seen, data, (size_t)len) == 0);
-        announce_stdin(n);
-        pthread_cond_broadcast(&n->changed);
-        pthread_mutex_unlock(&n->mutex);
+    if (r == 0) {
+        r = enter(req, FAKE_ROLLBACK, e);
     }
-    return len < 0 ? (int)len : http_reply_empty(req, 204, e);
+    if (r != 1) {
+        return r;
+    }
+    if (!known_snapshot(json_get_string(body, "snapshot", ""))) {
+        return no_snapshot(e);
+    }
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, http_request_param(req, "id"));
+    if (sb) {
+        snprintf(sb->state, sizeof(sb->state), "running");
+        shown = show(sb);
+        json_object_set_new(shown, "before", json_string("n0000000000000000002"));
+        json_object_set_new(shown, "cold", json_true());
+    }
+    pthread_mutex_unlock(&n->mutex);
+    return shown ? http_reply_json_take(req, 200, shown, e)
+                 : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox");
+}
+
+/* With the lock held. */
+static json_t *make_children(struct fake_node *n, const struct fake_sandbox *parent,
+                             json_t *children)
+{
+    json_t *all = json_array();
+    json_t *id;
+    size_t i;
+
+    json_array_foreach(children, i, id)
+    {
+        struct fake_sandbox *sb = find(n, json_string_value(id));
+
+        if (!sb) {
+            sb = make(n, json_string_value(id), "running", NULL);
+            sb->policy = parent->policy ? xstrdup(parent->policy) : NULL;
+            n->made++;
+        }
+        json_array_append_new(all, show(sb));
+    }
+    return all;
+}
+
+static int fork_one(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    cleanup_json json_t *body = NULL;
+    struct fake_sandbox parent = {0};
+    struct fake_sandbox *found;
+    json_t *all = NULL;
+    const char *snapshot;
+    int r = http_body_json(req, 1 << 20, &body, e);
+
+    if (r == 0) {
+        r = enter(req, FAKE_FORK, e);
+    }
+    if (r != 1) {
+        return r;
+    }
+    snapshot = json_get_string(body, "snapshot", NULL);
+    if (snapshot && !known_snapshot(snapshot)) {
+        return no_snapshot(e);
+    }
+    pthread_mutex_lock(&n->mutex);
+    found = find(n, http_request_param(req, "id"));
+    if (found) {
+        parent = *found;
+        all = make_children(n, &parent, json_object_get(body, "children"));
+    }
+    pthread_mutex_unlock(&n->mutex);
+    if (!all) {
+        return err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox");
+    }
+    if (loses_answer(n, FAKE_FORK)) {
+        json_decref(all);
+        http_reply_abort(req);
+        return 0;
+    }
+    return http_reply_json_take(req, 201, json_pack("{s:o}", "sandboxes", all), e);
+}
+
+static int policy(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    cleanup_json json_t *body = NULL;
+    struct fake_sandbox *sb;
+    int r = http_body_json(req, 1 << 16, &body, e);
+
+    if (r == 0) {
+        r = enter(req, FAKE_POLICY, e);
+    }
+    if (r != 1) {
+        return r;
+    }
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, http_request_param(req, "id"));
+    if (sb) {
+        set_policy(sb, body);
+    }
+    pthread_mutex_unlock(&n->mutex);
+    return sb ? http_reply_json_take(req, 200, json_incref(body), e)
+              : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox");
 }
 
 static int remember(struct http_request *req, struct err *e)
@@ -333,6 +449,97 @@ static int send_guest_data(struct http_request *req, const struct buf *data, str
     return r < 0 ? r : http_write(req, buf_str(data) + used, data->len - used, e);
 }
 
+static json_t *one_snapshot(void)
+{
+    return json_pack("{s:s, s:i, s:i, s:s, s:I, s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:s}", "id",
+                     FAKE_SNAPSHOT_ID, "n", 1, "parent", 0, "kind", "disk", "created_at_ms",
+                     (json_int_t)1234567, "made_by", "request", "command", "", "name", "before",
+                     "keep", 1, "vmm_version", "secret of the node", "private_bytes", (json_int_t)0,
+                     "pause_us", (json_int_t)0, "parent_id", "n0000000000000000000");
+}
+
+static int snapshots(struct http_request *req, struct err *e)
+{
+    int r = remember(req, e);
+
+    if (r == 0) {
+        r = enter(req, FAKE_SNAPSHOT, e);
+    }
+    if (r != 1) {
+        return r;
+    }
+    if (str_eq(http_request_method(req), "GET")) {
+        return http_reply_json_take(req, 200, json_pack("{s:[o]}", "snapshots", one_snapshot()), e);
+    }
+    return http_reply_json_take(req, 201, one_snapshot(), e);
+}
+
+static int snapshot(struct http_request *req, struct err *e)
+{
+    int r = remember(req, e);
+
+    if (r == 0) {
+        r = enter(req, FAKE_SNAPSHOT, e);
+    }
+    if (r != 1) {
+        return r;
+    }
+    if (!known_snapshot(http_request_param(req, "snapshot"))) {
+        return no_snapshot(e);
+    }
+    return str_eq(http_request_method(req), "DELETE")
+               ? http_reply_empty(req, 204, e)
+               : http_reply_json_take(req, 200, one_snapshot(), e);
+}
+
+static int history(struct http_request *req, struct err *e)
+{
+    int r = enter(req, FAKE_SNAPSHOT, e);
+
+    return r != 1 ? r
+                  : http_reply_json_take(req, 200,
+                                         json_pack("{s:[{s:i, s:s, s:s}], s:[]}", "history",
+                                                   "at_ms", 1, "event", "created", "text", "\n<b>",
+                                                   "operations"),
+                                         e);
+}
+
+static int templates(struct http_request *req, struct err *e)
+{
+    return http_reply_json_take(req, 200, json_pack("{s:[{s:s}]}", "templates", "name", "debian"),
+                                e);
+}
+
+static int node_info(struct http_request *req, struct err *e)
+{
+    return http_reply_json_take(req, 200, json_pack("{s:s}", "accel", "tcg"), e);
+}
+
+/* With the mutex held. */
+static void announce_stdin(struct fake_node *n)
+{
+    if (n->stdin_seen.len >= n->guest_after) {
+        IGNORE_RESULT(eventfd_write(n->stdin_fd, 1)); /* more than enough is enough */
+    }
+}
+
+static int read_stdin(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    char data[4096];
+    ssize_t len;
+
+    http_body_limit(req, UINT64_MAX);
+    while ((len = http_body_read(req, data, sizeof(data), e)) > 0) {
+        pthread_mutex_lock(&n->mutex);
+        ASSERT(buf_add(&n->stdin_seen, data, (size_t)len) == 0);
+        announce_stdin(n);
+        pthread_cond_broadcast(&n->changed);
+        pthread_mutex_unlock(&n->mutex);
+    }
+    return len < 0 ? (int)len : http_reply_empty(req, 204, e);
+}
+
 static int guest(struct http_request *req, struct err *e)
 {
     struct fake_node *n = http_request_ctx(req);
@@ -378,6 +585,15 @@ static const struct http_route routes[] = {
     {"DELETE", "/v1/sandboxes/{id}", delete, 0},
     {"POST", "/v1/sandboxes/{id}/stop", stop, 0},
     {"POST", "/v1/sandboxes/{id}/start", start, 0},
+    {"POST", "/v1/sandboxes/{id}/pause", pause_one, 0},
+    {"POST", "/v1/sandboxes/{id}/resume", resume, 0},
+    {"POST", "/v1/sandboxes/{id}/rollback", rollback, 0},
+    {"POST", "/v1/sandboxes/{id}/fork", fork_one, 0},
+    {"PATCH", "/v1/sandboxes/{id}/policy", policy, 0},
+    {"*", "/v1/sandboxes/{id}/snapshots", snapshots, 0},
+    {"*", "/v1/sandboxes/{id}/snapshots/{snapshot}", snapshot, 0},
+    {"GET", "/v1/sandboxes/{id}/history", history, 0},
+    {"GET", "/v1/sandboxes/{id}/trace", history, 0},
     {"GET", "/v1/sandboxes/{id}/logs", guest, 0},
     {"*", "/v1/sandboxes/{id}/guest{rest...}", guest, 0},
     {"GET", "/v1/templates", templates, 0},
@@ -434,6 +650,7 @@ void fake_node_stop(struct fake_node *n)
     }
     for (size_t i = 0; i < n->n_sandboxes; i++) {
         free(n->sandboxes[i].spec);
+        free(n->sandboxes[i].policy);
     }
     fd_close(n->stdin_fd);
     buf_done(&n->guest_data);
@@ -535,6 +752,18 @@ void fake_node_set(struct fake_node *n, const char *id, const char *state)
         make(n, id, state, NULL);
     }
     pthread_mutex_unlock(&n->mutex);
+}
+
+char *fake_node_policy(struct fake_node *n, const char *id)
+{
+    struct fake_sandbox *sb;
+    char *text;
+
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, id);
+    text = xstrdup(sb && sb->policy ? sb->policy : "");
+    pthread_mutex_unlock(&n->mutex);
+    return text;
 }
 
 void fake_node_guest_answer(struct fake_node *n, int status, const char *type, const void *data,

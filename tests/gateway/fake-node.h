@@ -19,6 +19,12 @@ enum fake_op {
     FAKE_STOP,
     FAKE_START,
     FAKE_GUEST,
+    FAKE_PAUSE,
+    FAKE_RESUME,
+    FAKE_ROLLBACK,
+    FAKE_FORK,
+    FAKE_POLICY,
+    FAKE_SNAPSHOT, /* all of /snapshots, /history and /trace */
     FAKE_OP_COUNT_
 };
 
@@ -55,6 +61,11 @@ unsigned fake_node_count(struct fake_node *n);
 bool fake_node_has(struct fake_node *n, const char *id);
 /* Behind the gateway's back: makes, loses or changes one. state "" removes it. */
 void fake_node_set(struct fake_node *n, const char *id, const char *state);
+
+/* The policy under which the node keeps one; heap string of JSON, "" when it has none. */
+char *fake_node_policy(struct fake_node *n, const char *id);
+/* Every sandbox has this one snapshot. */
+#define FAKE_SNAPSHOT_ID "n0000000000000000001"
 
 /* What the daemon answers to the next guest requests; frames as raw bytes. Copied. */
 void fake_node_guest_answer(struct fake_node *n, int status, const char *type, const void *data,

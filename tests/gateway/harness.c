@@ -261,6 +261,25 @@ struct answer world_ask(struct world *w, const struct ask *ask)
     return a;
 }
 
+static void *ask_thread(void *arg)
+{
+    struct running *r = arg;
+
+    r->answer = world_ask(r->w, &r->ask);
+    return NULL;
+}
+
+void ask_start(struct running *r, struct world *w, const struct ask *ask)
+{
+    *r = (struct running){.w = w, .ask = *ask};
+    ASSERT(pthread_create(&r->thread, NULL, ask_thread, r) == 0);
+}
+
+void ask_join(struct running *r)
+{
+    ASSERT(pthread_join(r->thread, NULL) == 0);
+}
+
 struct answer alice(struct world *w, const char *method, const char *target, const char *body)
 {
     return world_ask(

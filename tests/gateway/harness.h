@@ -79,6 +79,15 @@ struct ask {
 struct answer world_ask(struct world *w, const struct ask *ask);
 /* Alice asks; body may be NULL. */
 struct answer alice(struct world *w, const char *method, const char *target, const char *body);
+/* A request in a thread of its own; the answer is the caller's after the join. */
+struct running {
+    struct world *w; /* borrowed */
+    struct ask ask;
+    struct answer answer;
+    pthread_t thread;
+};
+void ask_start(struct running *r, struct world *w, const struct ask *ask);
+void ask_join(struct running *r);
 /* The word in error.code, "" without one. */
 const char *answer_code(const struct answer *a);
 /* Makes a sandbox of a tenant; aborts when that fails. */

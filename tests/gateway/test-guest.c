@@ -12,7 +12,7 @@
 #define COMMAND "{\"id\":\"" CID "\",\"state\":\"running\",\"exit_code\":null,\"signal\":null}"
 #define ENDED \
     "{\"id\":\"" CID "\",\"state\":\"exited\",\"exit_code\":7,\"signal\":null,\"timed_out\":" \
-                     "false}"
+    "false}"
 
 static void add(struct buf *b, enum frame_type type, const char *payload, size_t len)
 {

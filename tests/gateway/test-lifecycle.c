@@ -8,33 +8,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* A request in a thread of its own. */
-struct running {
-    struct world *w; /* borrowed */
-    struct ask ask;
-    struct answer answer;
-    pthread_t thread;
-};
-
-static void *ask_thread(void *arg)
-{
-    struct running *r = arg;
-
-    r->answer = world_ask(r->w, &r->ask);
-    return NULL;
-}
-
-static void ask_start(struct running *r, struct world *w, const struct ask *ask)
-{
-    *r = (struct running){.w = w, .ask = *ask};
-    ASSERT(pthread_create(&r->thread, NULL, ask_thread, r) == 0);
-}
-
-static void ask_join(struct running *r)
-{
-    ASSERT(pthread_join(r->thread, NULL) == 0);
-}
-
 static struct ask create_of(struct world *w, const char *key)
 {
     return (struct ask){.method = "POST",

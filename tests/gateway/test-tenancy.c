@@ -30,7 +30,7 @@ static void victim_hash(struct world *w, const char *id, char ret[static KEY_HAS
     auth_hash(all, strlen(all), ret);
 }
 
-/* The pattern with its {id} and {cid} replaced. */
+/* The pattern with its {id}, {cid} and {snapshot} replaced. */
 static char *fill(const char *pattern, const char *id, const char *cid)
 {
     cleanup_buf struct buf out = BUF_INIT(4096);
@@ -44,6 +44,9 @@ static char *fill(const char *pattern, const char *id, const char *cid)
         } else if (str_starts(p, "{cid}")) {
             r = buf_add_str(&out, cid);
             p += 5;
+        } else if (str_starts(p, "{snapshot}")) {
+            r = buf_add_str(&out, FAKE_SNAPSHOT_ID);
+            p += 10;
         } else {
             r = buf_add(&out, p, 1);
             p++;
@@ -53,8 +56,16 @@ static char *fill(const char *pattern, const char *id, const char *cid)
     return buf_take(&out);
 }
 
-static const char *const bodies[] = {
-    NULL, "{}", "not json", "{\"timeout_s\":5}", "{\"max_sandboxes\":1}", "{\"shell\":\"true\"}"};
+static const char *const bodies[] = {NULL,
+                                     "{}",
+                                     "not json",
+                                     "{\"timeout_s\":5}",
+                                     "{\"max_sandboxes\":1}",
+                                     "{\"shell\":\"true\"}",
+                                     "{\"snapshot\":\"" FAKE_SNAPSHOT_ID "\"}",
+                                     "{\"count\":2}",
+                                     "{\"kind\":\"full\"}",
+                                     "{\"keep\":true}"};
 
 struct ids {
     char own[ID_SIZE];
@@ -173,7 +184,9 @@ static void what_is_not_yours_does_not_exist(void)
         }
     }
     CHECK(checked > 60);
-    CHECK_INT(fake_node_asked(w.node, FAKE_GUEST), 0); /* nothing reached any guest */
+    for (enum fake_op op = FAKE_GUEST; op < FAKE_OP_COUNT_; op++) {
+        CHECK_INT(fake_node_asked(w.node, op), 0); /* nothing reached any guest, nor the node */
+    }
 }
 
 /* A key that never was, one that was revoked, and none: the same on every route, and never a 404. */
