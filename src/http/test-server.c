@@ -275,7 +275,7 @@ static void too_large_heads_are_refused(void)
 
     memcpy(request, "GET /", 5);
     memset(request + 5, 'a', size);
-    strcpy(request + size, " HTTP/1.1\r\n" CLOSE);
+    memcpy(request + size, " HTTP/1.1\r\n" CLOSE, sizeof(" HTTP/1.1\r\n" CLOSE));
     answer = raw_exchange(&t, request);
     CHECK(strncmp(answer, "HTTP/1.1 414 ", 13) == 0);
     free(TAKE_PTR(answer));

@@ -108,8 +108,7 @@ static int qemu_restore(struct machine *m, uint64_t deadline_ns, struct err *e)
             return err_set(e, -ETIMEDOUT, NULL, "the VMM did not restore the device state in time");
         }
         if (r == 0) {
-            nanosleep(&pause,
-                      NULL); /* QEMU sends no event for this without a capability of its own */
+            nanosleep(&pause, NULL); /* banned: only polling tells */
         }
     }
     return r < 0 ? r : 0;
