@@ -45,11 +45,19 @@ static void removal_done(struct removal *rm)
     free(rm->levels);
 }
 
+static DIR *stream(int fd_take)
+{
+    DIR *dir = fdopendir(fd_take);
+
+    ASSERT(dir); /* it is a directory, opened for reading */
+    return dir;
+}
+
 /* Goes down into name, which must be a directory on the same file system. */
 static int push(struct removal *rm, int parent_fd, const char *name)
 {
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    struct level level = {0};
+    struct level *top;
     struct stat st;
 
     if (fd < 0 || fstat(fd, &st) < 0) {
@@ -62,13 +70,10 @@ static int push(struct removal *rm, int parent_fd, const char *name)
         fd_close(fd);
         return -EBUSY;
     }
-    level.dir = fdopendir(fd);
-    ASSERT(level.dir);
-    level.name = xstrdup(name);
-    level.dev = st.st_dev;
-    level.ino = st.st_ino;
     rm->levels = xrealloc(rm->levels, (rm->n + 1) * sizeof(*rm->levels));
-    rm->levels[rm->n++] = level;
+    top = &rm->levels[rm->n++];
+    *top = (struct level){.name = xstrdup(name), .dev = st.st_dev, .ino = st.st_ino};
+    top->dir = stream(fd);
     if (rm->n > REMOVE_OPEN_MAX) {
         struct level *old = &rm->levels[rm->n - 1 - REMOVE_OPEN_MAX];
 
@@ -98,8 +103,7 @@ static int reopen_parent(struct removal *rm)
         fd_close(fd);
         return -ESTALE;
     }
-    parent->dir = fdopendir(fd);
-    ASSERT(parent->dir);
+    parent->dir = stream(fd);
     return 0;
 }
 

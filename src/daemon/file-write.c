@@ -31,6 +31,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* Unit of an upload; aligned for O_DIRECT. */
+static _Alignas(4096) char piece[1u << 20];
+
 struct upload {
     struct file_spot spot;
     struct stat old; /* st_mode 0: there is no old file */
@@ -106,7 +109,6 @@ static int open_temp(struct file_worker *w, struct upload *u, struct err *e)
 /* pipe to file without a copy where the file system can; else through memory. 0 at the end. */
 static ssize_t take_chunk(int pipe_fd, int fd)
 {
-    static char data[FILE_CHUNK];
     ssize_t n =
         splice(pipe_fd, /* off_in */ NULL, fd, /* off_out */ NULL, FILE_CHUNK, SPLICE_F_MOVE);
     int r;
@@ -114,24 +116,73 @@ static ssize_t take_chunk(int pipe_fd, int fd)
     if (n >= 0 || (errno != EINVAL && errno != ENOSYS)) {
         return n < 0 ? -errno : n;
     }
-    n = read(pipe_fd, data, sizeof(data));
+    n = read(pipe_fd, piece, FILE_CHUNK);
     if (n <= 0) {
         return n < 0 ? -errno : 0;
     }
-    r = fs_write_all(fd, data, (size_t)n);
+    r = fs_write_all(fd, piece, (size_t)n);
     return r < 0 ? r : n;
+}
+
+static int take_rest(int pipe_fd, int fd)
+{
+    ssize_t n;
+
+    do {
+        n = take_chunk(pipe_fd, fd);
+    } while (n > 0 || n == -EINTR);
+    return (int)n;
+}
+
+/*
+ * Past the page cache, piece by piece, beginning with the one that is in memory: a guest of 256 MiB
+ * does not lose everything it has cached to an upload of 100, its memory stays like the base
+ * machine's, and the kernel handles a piece instead of 256 pages.
+ */
+static int take_direct(int pipe_fd, int fd)
+{
+    ssize_t n = sizeof(piece);
+    int r = 0;
+
+    while (r == 0 && n == (ssize_t)sizeof(piece)) {
+        r = fs_write_all(fd, piece, sizeof(piece));
+        if (r == -EINVAL && fcntl(fd, F_SETFL, 0) == 0) {
+            r = fs_write_all(fd, piece, sizeof(piece)); /* not this way then, whatever it was */
+        }
+        n = r == 0 ? fs_read_full(pipe_fd, piece, sizeof(piece)) : 0;
+    }
+    if (r < 0 || n <= 0) {
+        return r < 0 ? r : (int)n;
+    }
+    if (fcntl(fd, F_SETFL, 0) < 0) { /* the end is not a multiple of a block */
+        return -errno;
+    }
+    return fs_write_all(fd, piece, (size_t)n);
+}
+
+static int take_all(int pipe_fd, int fd)
+{
+    ssize_t n = fs_read_full(pipe_fd, piece, sizeof(piece));
+    int r;
+
+    if (n == (ssize_t)sizeof(piece) && fcntl(fd, F_SETFL, O_DIRECT) == 0) {
+        return take_direct(pipe_fd, fd);
+    }
+    if (n < 0) {
+        return (int)n;
+    }
+    r = fs_write_all(fd, piece, (size_t)n);
+    return r == 0 && n == (ssize_t)sizeof(piece) ? take_rest(pipe_fd, fd) : r;
 }
 
 static int receive(struct file_worker *w, int fd, struct err *e)
 {
+    int r = take_all(w->data, fd);
     char word = 0;
     ssize_t n;
 
-    do {
-        n = take_chunk(w->data, fd);
-    } while (n > 0 || n == -EINTR);
-    if (n < 0) {
-        return file_error(e, (int)n, w->path);
+    if (r < 0) {
+        return file_error(e, r, w->path);
     }
     do {
         n = recv(w->control, &word, 1, 0);

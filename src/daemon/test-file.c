@@ -361,6 +361,44 @@ static void cut_upload_leaves_nothing(void)
     unlink(inside("/home/user/cut"));
 }
 
+/*
+ * Around the sizes where the way of writing changes, on a file system with O_DIRECT and on one
+ * without.
+ */
+static void uploads_of_all_sizes_are_whole(void)
+{
+    static const size_t sizes[] = {0,       1,           4095,        MIB - 1,       MIB,
+                                   MIB + 1, 2 * MIB - 1, 3 * MIB + 7, 5 * MIB + 4096};
+    NEED_HARNESS;
+    cleanup_free char *data = xmalloc(6 * MIB);
+    cleanup_free char *disk = xasprintf("%s/disk-%d", "/var/tmp", getpid());
+
+    for (size_t i = 0; i < 6 * MIB; i++) {
+        data[i] = (char)(i * 2654435761u >> 13);
+    }
+    put_dir("/mnt/disk", 01777, 0);
+    ASSERT(mkdir(disk, 0777) == 0 && chmod(disk, 0777) == 0);
+    ASSERT(mount(disk, inside("/mnt/disk"), NULL, MS_BIND, NULL) == 0);
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        static const char *const queries[] = {"path=/mnt/disk/file", "path=/home/user/sized"};
+
+        for (size_t j = 0; j < ARRAY_SIZE(queries); j++) {
+            ANSWER up = ANSWER_INIT;
+            ANSWER down = ANSWER_INIT;
+
+            upload(&up, queries[j], data, sizes[i]);
+            CHECK_INT(up.err.code, 0);
+            ask(&down, FILE_OP_READ, queries[j]);
+            CHECK_INT(down.body.len, sizes[i]);
+            CHECK(down.body.len == sizes[i] &&
+                  (sizes[i] == 0 || memcmp(down.body.data, data, sizes[i]) == 0));
+        }
+    }
+    CHECK_INT(umount2(inside("/mnt/disk"), MNT_DETACH), 0);
+    CHECK_INT(fs_remove_tree(AT_FDCWD, disk), 0);
+    unlink(inside("/home/user/sized"));
+}
+
 static void last_of_concurrent_writers_wins_whole(void)
 {
     NEED_HARNESS;
@@ -789,6 +827,7 @@ int main(int argc, char **argv)
         T(failed_writes_leave_everything_as_it_was),
         T(running_program_is_not_overwritten),
         T(cut_upload_leaves_nothing),
+        T(uploads_of_all_sizes_are_whole),
         T(last_of_concurrent_writers_wins_whole),
         T(hundred_megabytes_there_and_back),
         T(links_on_the_way_of_a_write),
