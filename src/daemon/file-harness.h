@@ -330,6 +330,21 @@ static void harness_tree(void)
     ASSERT(mount("ro", inside("/mnt/ro"), NULL, MS_REMOUNT | MS_RDONLY, NULL) == 0);
 }
 
+/* The last case of each program; and at exit, when one case alone was asked for. */
+static void harness_free(void)
+{
+    if (!harness.loop) {
+        return;
+    }
+    file_pool_free(harness.pool);
+    children_free(harness.children);
+    workload_free(harness.workload);
+    loop_run_once(harness.loop, 0); /* what was freed goes */
+    loop_free(harness.loop);
+    ASSERT(umount2(harness.root, MNT_DETACH) == 0 && rmdir(harness.root) == 0);
+    memset(&harness, 0, sizeof(harness));
+}
+
 static UNUSED bool harness_init(void)
 {
     struct workload_place place = {FD_NONE, FD_NONE};
@@ -340,6 +355,7 @@ static UNUSED bool harness_init(void)
     if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0) {
         return false;
     }
+    ASSERT(atexit(harness_free) == 0); /* children leave by _exit */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     umask(022);
     ASSERT(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
@@ -355,21 +371,6 @@ static UNUSED bool harness_init(void)
     workload_configure(harness.workload, /* env */ NULL, "user");
     harness.pool = file_pool_new(harness.loop, harness.children, harness.workload);
     return true;
-}
-
-/* The last case of each program. */
-static UNUSED void harness_free(void)
-{
-    if (!harness.loop) {
-        return;
-    }
-    file_pool_free(harness.pool);
-    children_free(harness.children);
-    workload_free(harness.workload);
-    loop_run_once(harness.loop, 0); /* what was freed goes */
-    loop_free(harness.loop);
-    ASSERT(umount2(harness.root, MNT_DETACH) == 0 && rmdir(harness.root) == 0);
-    memset(&harness, 0, sizeof(harness));
 }
 
 #define NEED_HARNESS \
