@@ -21,7 +21,7 @@
 #define QEMU_VERSION_MIN_MAJOR 8
 #define QEMU_VERSION_MIN_MINOR 2
 /* To be raised with every change of devices or kernel command line: saved base machines are tied to them. */
-#define QEMU_ARGS_VERSION 2
+#define QEMU_ARGS_VERSION 3
 #define QEMU_ARGS_MAX 64
 #define QEMU_ARGS_BYTES 4096
 /* The names by which QMP commands refer to what the command line made. */
