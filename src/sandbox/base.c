@@ -6,12 +6,15 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "channel/host.h"
+#include "model/shape.h"
 #include "sandbox/console.h"
 #include "sandbox/disk.h"
 #include "sandbox/guest.h"
 #include "sandbox/template.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -275,17 +278,7 @@ static void name_base(const struct node *node, struct base *base)
 static int open_base(struct node *node, struct base *base)
 {
     base->dir_fd = fs_open_beneath(node->machines_fd, base->key, O_RDONLY | O_DIRECTORY, 0);
-    if (base->dir_fd < 0) {
-        return base->dir_fd;
-    }
-    base->memory_fd = fs_open_beneath(base->dir_fd, "memory", O_RDONLY, 0);
-    if (base->memory_fd < 0) {
-        int r = base->memory_fd;
-
-        base->dir_fd = fd_close(base->dir_fd);
-        return r;
-    }
-    return 0;
+    return base->dir_fd < 0 ? base->dir_fd : 0;
 }
 
 static int open_or_build(struct node *node, struct base *base, struct err *e)
@@ -324,10 +317,135 @@ static struct base *find_base(struct node *node, uint32_t vcpus, uint32_t memory
     for (struct base *b = node->bases; b && !found; b = b->next) {
         if (b->vcpus == vcpus && b->memory_mib == memory_mib && b->accel == node->accel) {
             found = b;
+            b->users++;
+            b->used_ns = clock_now_ns();
         }
     }
     pthread_mutex_unlock(&node->lock);
     return found;
+}
+
+/* ---- which are kept ---- */
+
+bool base_is_current(struct node *node, const char *name)
+{
+    struct base any = {0};
+    const char *mine;
+    const char *its = name;
+
+    name_base(node, &any); /* accel-vcpus-memory-VERSION-GUEST: the same from the third dash on */
+    mine = any.key;
+    for (int i = 0; i < 3 && mine && its; i++) {
+        mine = strchr(mine, '-');
+        its = strchr(its, '-');
+        mine = mine ? mine + 1 : NULL;
+        its = its ? its + 1 : NULL;
+    }
+    return mine && its && str_eq(mine, its);
+}
+
+static bool is_loaded(struct node *node, const char *key)
+{
+    bool loaded = false;
+
+    pthread_mutex_lock(&node->lock);
+    for (const struct base *b = node->bases; b && !loaded; b = b->next) {
+        loaded = str_eq(b->key, key);
+    }
+    pthread_mutex_unlock(&node->lock);
+    return loaded;
+}
+
+/* How many are on disk, how many of them with this prefix, and one that nobody has asked for since the start. */
+static size_t count_folders(struct node *node, const char *prefix, size_t *ret_prefixed,
+                            char ret_unknown[static NAME_MAX + 1])
+{
+    int fd = openat(node->machines_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+    size_t n = 0;
+
+    *ret_prefixed = 0;
+    ret_unknown[0] = '\0';
+    if (!dir) {
+        fd_close(fd);
+        return 0;
+    }
+    while ((entry = readdir(dir))) {
+        if (entry->d_name[0] == '.' || str_starts(entry->d_name, "new-")) {
+            continue;
+        }
+        n++;
+        *ret_prefixed += str_starts(entry->d_name, prefix);
+        if (!is_loaded(node, entry->d_name)) {
+            snprintf(ret_unknown, NAME_MAX + 1, "%s", entry->d_name);
+        }
+    }
+    closedir(dir);
+    return n;
+}
+
+/* Out of the list: the one that was not wanted for longest. NULL: all are in use, or the usual shape's. */
+static struct base *take_oldest(struct node *node)
+{
+    const struct shape usual = shape_default();
+    struct base **oldest = NULL;
+    struct base *taken = NULL;
+
+    pthread_mutex_lock(&node->lock);
+    for (struct base **at = &node->bases; *at; at = &(*at)->next) {
+        bool is_usual = (*at)->vcpus == usual.vcpus && (*at)->memory_mib == usual.memory_mib;
+
+        if ((*at)->users == 0 && !is_usual && (!oldest || (*at)->used_ns < (*oldest)->used_ns)) {
+            oldest = at;
+        }
+    }
+    if (oldest) {
+        taken = *oldest;
+        *oldest = taken->next;
+    }
+    pthread_mutex_unlock(&node->lock);
+    return taken;
+}
+
+static void base_close(struct base *base)
+{
+    fd_close(base->dir_fd);
+    free(base);
+}
+
+/* With the build lock, so that none is just being opened. */
+static void give_up_spare(struct node *node)
+{
+    char name[NAME_MAX + 1];
+    size_t prefixed;
+
+    for (size_t n = count_folders(node, "", &prefixed, name); n > BASES_MAX; n--) {
+        struct base *base = name[0] ? NULL : take_oldest(node);
+
+        if (base) {
+            snprintf(name, sizeof(name), "%s", base->key);
+            base_close(base);
+        }
+        if (!name[0]) {
+            return;
+        }
+        log_info(NULL, "giving up the base machine %s: there are %zu", name, n);
+        if (fs_remove_tree(node->machines_fd, name) < 0) {
+            log_warn(NULL, "cannot remove the base machine %s, ignoring", name);
+            return;
+        }
+        count_folders(node, "", &prefixed, name);
+    }
+}
+
+static bool kvm_has_worked(struct node *node)
+{
+    char name[NAME_MAX + 1];
+    size_t n_kvm;
+
+    count_folders(node, "kvm-", &n_kvm, name);
+    return n_kvm > 0;
 }
 
 static int make_base(struct node *node, struct base *base, struct err *e)
@@ -337,7 +455,7 @@ static int make_base(struct node *node, struct base *base, struct err *e)
     base->accel = node->accel;
     name_base(node, base);
     r = open_or_build(node, base, e);
-    if (r < 0 && base->accel == QEMU_ACCEL_KVM) {
+    if (r < 0 && base->accel == QEMU_ACCEL_KVM && !kvm_has_worked(node)) {
         struct err why = {0};
 
         err_wrap(&why, r, "%s", e ? e->msg : "no reason given");
@@ -351,7 +469,25 @@ static int make_base(struct node *node, struct base *base, struct err *e)
     return r;
 }
 
-int base_get(struct node *node, uint32_t vcpus, uint32_t memory_mib, const struct base **ret,
+/* With the build lock. */
+static int add_base(struct node *node, struct base *base, struct err *e)
+{
+    int r = make_base(node, base, e);
+
+    if (r < 0) {
+        return r;
+    }
+    base->users = 1;
+    base->used_ns = clock_now_ns();
+    pthread_mutex_lock(&node->lock);
+    base->next = node->bases;
+    node->bases = base;
+    pthread_mutex_unlock(&node->lock);
+    give_up_spare(node);
+    return 0;
+}
+
+int base_get(struct node *node, uint32_t vcpus, uint32_t memory_mib, struct base **ret,
              struct err *e)
 {
     struct base *base = find_base(node, vcpus, memory_mib);
@@ -367,22 +503,26 @@ int base_get(struct node *node, uint32_t vcpus, uint32_t memory_mib, const struc
         base = xnew(struct base);
         base->vcpus = vcpus;
         base->memory_mib = memory_mib;
-        base->dir_fd = base->memory_fd = FD_NONE;
-        r = make_base(node, base, e);
-        if (r == 0) {
-            pthread_mutex_lock(&node->lock);
-            base->next = node->bases;
-            node->bases = base;
-            pthread_mutex_unlock(&node->lock);
-        } else {
-            free(base);
-        }
+        base->dir_fd = FD_NONE;
+        r = add_base(node, base, e);
     }
     pthread_mutex_unlock(&build_lock);
-    if (r == 0) {
-        *ret = base;
+    if (r < 0) {
+        base_close(base);
+        return r;
     }
-    return r;
+    *ret = base;
+    return 0;
+}
+
+void base_put(struct node *node, struct base *base)
+{
+    if (base) {
+        pthread_mutex_lock(&node->lock);
+        ASSERT(base->users > 0);
+        base->users--;
+        pthread_mutex_unlock(&node->lock);
+    }
 }
 
 int base_open_device_state(const struct base *base)
@@ -396,8 +536,6 @@ void base_free_all(struct node *node)
         struct base *b = node->bases;
 
         node->bases = b->next;
-        fd_close(b->memory_fd);
-        fd_close(b->dir_fd);
-        free(b);
+        base_close(b);
     }
 }

@@ -10,7 +10,12 @@
  *
  * Whether KVM really works is found out here: a host may offer /dev/kvm and yet not run a guest (nested
  * virtualisation that lacks what a kernel needs). The first base that cannot boot under KVM but can under
- * emulation switches the node to emulation, and says so.
+ * emulation switches the node to emulation, and says so. Once a machine has run under KVM nothing
+ * switches any more: what fails then is a build, not KVM.
+ *
+ * A base takes over a hundred MiB of the pool, and whoever may create chooses among thousands of
+ * shapes: at most BASES_MAX are kept, those that were wanted last and the usual shape's. Machines that began
+ * from one that is given up do not notice: they have links to its memory.
  */
 #pragma once
 
@@ -19,6 +24,7 @@
 /* The disk that a base machine has seen; a sandbox's is never smaller. */
 #define BASE_DISK_BYTES (64ull << 20)
 #define BASE_REHEARSAL_TEMPLATE "tiny"
+#define BASES_MAX 16
 
 struct base {
     struct base *next;
@@ -26,13 +32,17 @@ struct base {
     uint32_t vcpus;
     uint32_t memory_mib;
     enum qemu_accel accel;
-    int memory_fd; /* owned: read-only */
-    int dir_fd;    /* owned */
+    int dir_fd;       /* owned */
+    unsigned users;   /* guarded by node.lock, as what follows */
+    uint64_t used_ns; /* when it was wanted last */
 };
 
-/* Finds or builds; the result lives as long as the node. Building takes seconds. */
-MUST_CHECK int base_get(struct node *node, uint32_t vcpus, uint32_t memory_mib,
-                        const struct base **ret, struct err *e);
+/* Finds or builds, which takes seconds. The result is given back with base_put(). */
+MUST_CHECK int base_get(struct node *node, uint32_t vcpus, uint32_t memory_mib, struct base **ret,
+                        struct err *e);
+void base_put(struct node *node, struct base *base);
+/* For the start: is machines/NAME one that this VMM and guest could use? */
+bool base_is_current(struct node *node, const char *name);
 /* A new descriptor of the device state, at its beginning. */
 MUST_CHECK int base_open_device_state(const struct base *base);
 void base_free_all(struct node *node);

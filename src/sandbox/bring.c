@@ -202,7 +202,7 @@ int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e)
 {
     cleanup_close int memory_fd = FD_NONE;
     cleanup_close int device_fd = FD_NONE;
-    const struct base *base = NULL;
+    struct base *base = NULL;
     int r = base_get(res->node, res->record.shape.vcpus, res->record.shape.memory_mib, &base, e);
 
     if (r < 0) {
@@ -214,10 +214,10 @@ int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e)
      */
     memory_fd = fs_open_beneath(base->dir_fd, "memory", O_RDONLY, 0);
     device_fd = memory_fd < 0 ? memory_fd : base_open_device_state(base);
-    if (device_fd < 0) {
-        return err_wrap(e, device_fd, "opening the base machine's memory and device state");
-    }
-    r = bring_machine(res, &(struct source){memory_fd, device_fd, base->accel}, deadline_ns, e);
+    r = device_fd < 0 ? err_wrap(e, device_fd, "opening the base machine's memory and device state")
+                      : bring_machine(res, &(struct source){memory_fd, device_fd, base->accel},
+                                      deadline_ns, e);
+    base_put(res->node, base); /* the machine has its own link to the memory */
     return r < 0 ? r : let_run(res, deadline_ns, e);
 }
 

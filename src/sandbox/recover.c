@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "sandbox/base.h"
 #include "sandbox/bring.h"
 #include "sandbox/checkpoint.h"
 #include "sandbox/history.h"
@@ -431,7 +432,7 @@ int recover_node(struct node *node, struct err *e)
     if (r < 0) {
         return r;
     }
-    r = sweep_half_made(node->machines_fd, "new-", NULL, node);
+    r = sweep_half_made(node->machines_fd, "", base_is_current, node);
     if (r == 0) {
         r = sweep_run_dir(node);
     }

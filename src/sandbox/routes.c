@@ -200,7 +200,7 @@ static int about(struct http_request *req, struct err *e)
 static int prepare(struct http_request *req, struct err *e)
 {
     cleanup_json json_t *body = NULL;
-    const struct base *base = NULL;
+    struct base *base = NULL;
     struct shape shape;
     int r = http_body_json(req, BODY_MAX, &body, e);
 
@@ -210,11 +210,14 @@ static int prepare(struct http_request *req, struct err *e)
     if (r == 0) {
         r = base_get(node_of(req), shape.vcpus, shape.memory_mib, &base, e);
     }
-    return r < 0 ? r
-                 : http_reply_json_take(req, 200,
-                                        json_pack("{s:s, s:s}", "base", base->key, "accel",
-                                                  node_accel_name(base->accel)),
-                                        e);
+    if (r < 0) {
+        return r;
+    }
+    r = http_reply_json_take(
+        req, 200, json_pack("{s:s, s:s}", "base", base->key, "accel", node_accel_name(base->accel)),
+        e);
+    base_put(node_of(req), base);
+    return r;
 }
 
 static int health(struct http_request *req, struct err *e)
