@@ -240,6 +240,7 @@ int verb_doctor(struct cli *cli)
     doctor_run(cli, &d, doctor_host_checks, list, counts);
     doctor_run(cli, &d, doctor_space_checks, list, counts);
     json_decref(d.node);
+    host_done(&d.host);
     if (cli->args->json) {
         cleanup_json json_t *doc = json_pack("{s:b, s:O}", "ok", counts[DOCTOR_FAIL] == 0, "checks", list);
 

@@ -96,7 +96,7 @@ static int down_supervisor(struct cli *cli, const struct host *host, pid_t pid, 
 int verb_down(struct cli *cli)
 {
     struct err e = {0};
-    struct host host;
+    CLEANUP(host_done) struct host host = {0};
     pid_t pid;
     int r = 0;
 
@@ -203,7 +203,7 @@ int verb_status(struct cli *cli)
     cleanup_json json_t *doc = NULL;
     cleanup_free char *url = NULL;
     json_t *node = NULL;
-    struct host host;
+    CLEANUP(host_done) struct host host = {0};
     bool well;
     pid_t pid;
 

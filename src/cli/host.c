@@ -45,17 +45,34 @@ static const char *host_or(const char *given, const char *usual)
     return given ? given : usual;
 }
 
+static char *host_folder(const char *given, const char *usual)
+{
+    const char *path = host_or(given, usual);
+    cleanup_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+
+    return here ? xasprintf("%s/%s", here, path) : xstrdup(path);
+}
+
 void host_init(struct host *host, const struct args *a)
 {
     *host = (struct host){
-        .state_dir = host_or(a->state_dir, HOST_STATE_DIR),
-        .run_dir = host_or(a->run_dir, HOST_RUN_DIR),
-        .log_dir = host_or(a->log_dir, HOST_LOG_DIR),
-        .libexec_dir = host_or(a->libexec_dir, SPACE_LIBEXEC_DIR),
+        .state_dir = host_folder(a->state_dir, HOST_STATE_DIR),
+        .run_dir = host_folder(a->run_dir, HOST_RUN_DIR),
+        .log_dir = host_folder(a->log_dir, HOST_LOG_DIR),
+        .libexec_dir = host_folder(a->libexec_dir, SPACE_LIBEXEC_DIR),
         .listen = host_or(a->listen, HOST_LISTEN),
         .gateway_user = host_or(a->gateway_user, HOST_GATEWAY_USER),
         .sandbox_user = host_or(a->sandbox_user, HOST_SANDBOX_USER),
     };
+}
+
+void host_done(struct host *host)
+{
+    free(host->state_dir);
+    free(host->run_dir);
+    free(host->log_dir);
+    free(host->libexec_dir);
+    *host = (struct host){0};
 }
 
 char *host_url(const struct host *host)

@@ -25,11 +25,11 @@
 #define HOST_STATUS_MAX 65536u
 
 struct host {
-    const char *state_dir; /* borrowed: options or static, all of them */
-    const char *run_dir;
-    const char *log_dir;
-    const char *libexec_dir;
-    const char *listen;
+    char *state_dir; /* owned, as the next three; absolute: services start elsewhere */
+    char *run_dir;
+    char *log_dir;
+    char *libexec_dir;
+    const char *listen; /* borrowed: options or static, as the rest */
     const char *gateway_user;
     const char *sandbox_user;
 };
@@ -37,6 +37,7 @@ struct host {
 enum host_service { HOST_NODE_MANAGER, HOST_SANDBOX_MANAGER, HOST_GATEWAY, HOST_SERVICE_COUNT_ };
 
 void host_init(struct host *host, const struct args *a);
+void host_done(struct host *host);
 const char *host_service_name(enum host_service service);    /* "node manager" */
 const char *host_service_program(enum host_service service); /* "space-node-manager" */
 

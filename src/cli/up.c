@@ -419,7 +419,7 @@ int verb_up(struct cli *cli)
     struct report report = {.ui = &cli->ui};
     cleanup_json json_t *ready = NULL;
     cleanup_close int lock_fd = FD_NONE;
-    struct host host;
+    CLEANUP(host_done) struct host host = {0};
     struct err e = {0};
     int r = 0;
 

@@ -294,6 +294,9 @@ def doctor_checks(env):
     r = env.run("doctor", *args)
     equal(r.code, 1)
     contains(r.text, "there is no program")
+    os.makedirs(env.home + "/rel")
+    by = {c["check"]: c for c in json.loads(env.run("doctor", "--json", "--run-dir", "rel").out)["checks"]}
+    contains(by["paths"]["message"], env.home + "/rel")
     long = env.home + "/" + "x" * 100
     by = {c["check"]: c for c in json.loads(env.run("doctor", "--json", "--run-dir", long).out)["checks"]}
     equal(by["paths"]["level"], "fail")
