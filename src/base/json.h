@@ -43,6 +43,12 @@ struct json_field {
 
 /* -EINVAL with a sentence that says where the text stops being JSON. The root must be an object. */
 MUST_CHECK int json_parse_object(const void *text, size_t len, json_t **ret, struct err *e);
+/*
+ * The same for what a client or a guest wrote. A value of two bytes takes up to two hundred once it is
+ * parsed, so a limit of bytes is no limit of memory: -E2BIG for more values than this.
+ */
+#define JSON_UNTRUSTED_VALUES_MAX 16384u
+MUST_CHECK int json_parse_untrusted(const void *text, size_t len, json_t **ret, struct err *e);
 /* Also for answers that may be arrays. */
 MUST_CHECK int json_parse_any(const void *text, size_t len, json_t **ret, struct err *e);
 /* Types right, required ones there, nothing unknown. */

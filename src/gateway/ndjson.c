@@ -101,7 +101,7 @@ static int add_json_line(struct ndjson *lines, const char *type, const char *key
     int r;
 
     ASSERT(line);
-    if (json_parse_object(f->payload, f->len, &payload, NULL) < 0) {
+    if (json_parse_untrusted(f->payload, f->len, &payload, NULL) < 0) {
         return -EPROTO;
     }
     r = key ? json_object_set(line, key, payload) : json_object_update_missing(line, payload);

@@ -116,7 +116,7 @@ static int take_start(struct run *run, const struct frame *f, struct err *e)
     cleanup_json json_t *command = NULL;
     const char *cid;
 
-    if (json_parse_object(f->payload, f->len, &command, NULL) < 0) {
+    if (json_parse_untrusted(f->payload, f->len, &command, NULL) < 0) {
         return bad_stream(e);
     }
     cid = json_get_string(command, "id", "");
@@ -132,7 +132,7 @@ static int take_error(const struct frame *f, struct err *e)
     cleanup_json json_t *payload = NULL;
     json_t *inner;
 
-    if (json_parse_object(f->payload, f->len, &payload, NULL) < 0) {
+    if (json_parse_untrusted(f->payload, f->len, &payload, NULL) < 0) {
         return bad_stream(e);
     }
     inner = json_object_get(payload, "error");
@@ -156,7 +156,7 @@ static int take_frame(struct run *run, const struct frame *f, struct err *e)
         run->output.truncated = true;
         return 0;
     case FRAME_END:
-        return json_parse_object(f->payload, f->len, &run->end, NULL) < 0 ? bad_stream(e) : 1;
+        return json_parse_untrusted(f->payload, f->len, &run->end, NULL) < 0 ? bad_stream(e) : 1;
     case FRAME_ERROR:
         return take_error(f, e);
     case FRAME_PTY:

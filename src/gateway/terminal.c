@@ -181,7 +181,7 @@ static int resize(struct terminal *t, const struct ws_message *m, struct err *e)
         .method = "POST", .target = target, .deadline_ns = deadline_in_ms(RESIZE_MS)};
     int r;
 
-    r = json_parse_object(m->data, m->len, &message, e);
+    r = json_parse_untrusted(m->data, m->len, &message, e);
     if (r == 0) {
         r = terminal_message_from_json(message, &size, e);
     }
@@ -206,7 +206,7 @@ static int send_event(struct terminal *t, const char *type, const char *key, con
     cleanup_free char *text = NULL;
     int r;
 
-    r = json_parse_object(f->payload, f->len, &payload, e);
+    r = json_parse_untrusted(f->payload, f->len, &payload, e);
     if (r < 0) {
         return r;
     }

@@ -529,7 +529,7 @@ int http_call_check(struct http_call *call, struct err *e)
         return r;
     }
     if (http_call_all(call, ERROR_BODY_MAX, &text, &len, NULL) == 0 &&
-        json_parse_object(text, len, &json, NULL) == 0) {
+        json_parse_untrusted(text, len, &json, NULL) == 0) {
         error = json_object_get(json, "error");
     }
     snprintf(plain, sizeof(plain), "the server answered %d %s", call->status,

@@ -483,5 +483,5 @@ int http_body_json(struct http_request *req, size_t max, json_t **ret, struct er
     if (r < 0) {
         return r;
     }
-    return len > 0 ? json_parse_object(text, len, ret, e) : json_parse_object("{}", 2, ret, e);
+    return len > 0 ? json_parse_untrusted(text, len, ret, e) : json_parse_object("{}", 2, ret, e);
 }

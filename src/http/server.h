@@ -178,8 +178,9 @@ MUST_CHECK ssize_t http_body_read(struct http_request *req, void *data, size_t l
  */
 MUST_CHECK int http_body_all(struct http_request *req, size_t max, char **ret, size_t *ret_len,
                              struct err *e);
-/* The whole body as strict JSON: one object, no duplicate keys, UTF-8. An empty body gives an empty
- * object. Caller owns *ret (json_decref). -EINVAL "invalid_json". */
+/* The whole body as strict JSON: one object, no duplicate keys, UTF-8, and no more values in it than
+ * JSON_UNTRUSTED_VALUES_MAX. An empty body gives an empty object. Caller owns *ret (json_decref).
+ * -EINVAL "invalid_json", -E2BIG. */
 MUST_CHECK int http_body_json(struct http_request *req, size_t max, json_t **ret, struct err *e);
 
 /* ---- the reply ---- */

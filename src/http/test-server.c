@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/json.h"
 #include "http/route.h"
 #include "http/test-support.h"
 
@@ -113,6 +114,15 @@ static int parse_json(struct http_request *req, struct err *e)
     return r < 0 ? r : http_reply_json_take(req, 200, j, e);
 }
 
+static int parse_large_json(struct http_request *req, struct err *e)
+{
+    json_t *j = NULL;
+    int r = http_body_json(req, 1u << 20, &j, e);
+
+    json_decref(j);
+    return r < 0 ? r : http_reply_empty(req, 200, e);
+}
+
 static int count(struct http_request *req, struct err *e)
 {
     int64_t n = 0;
@@ -140,13 +150,21 @@ static int swallow(struct http_request *req, struct err *e)
 }
 
 static const struct http_route routes[] = {
-    {"GET", "/hello", hello, 0},          {"POST", "/echo", echo, 0},
-    {"POST", "/json", parse_json, 0},     {"POST", "/swallow", swallow, 0},
-    {"GET", "/things/{id}", describe, 0}, {"PUT", "/things/{id}", describe, 0},
-    {"*", "/rest{rest...}", rest, 0},     {"GET", "/stream", stream, 0},
-    {"GET", "/break", break_off, 0},      {"GET", "/fail", fail, 0},
-    {"GET", "/nothing", say_nothing, 0},  {"GET", "/wait", wait_here, 0},
-    {"GET", "/gone", wait_for_client, 0}, {"GET", "/count", count, 0},
+    {"GET", "/hello", hello, 0},
+    {"POST", "/echo", echo, 0},
+    {"POST", "/json-large", parse_large_json, 0},
+    {"POST", "/json", parse_json, 0},
+    {"POST", "/swallow", swallow, 0},
+    {"GET", "/things/{id}", describe, 0},
+    {"PUT", "/things/{id}", describe, 0},
+    {"*", "/rest{rest...}", rest, 0},
+    {"GET", "/stream", stream, 0},
+    {"GET", "/break", break_off, 0},
+    {"GET", "/fail", fail, 0},
+    {"GET", "/nothing", say_nothing, 0},
+    {"GET", "/wait", wait_here, 0},
+    {"GET", "/gone", wait_for_client, 0},
+    {"GET", "/count", count, 0},
 };
 
 static int handle(struct http_request *req, struct err *e)
@@ -402,6 +420,30 @@ static void slow_body_is_cut_off(void)
         raw_exchange(&t, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf");
 
     CHECK(strncmp(answer, "HTTP/1.1 408 ", 13) == 0);
+}
+
+/* Small bytes, large values: what would take two hundred times the memory is not parsed. */
+static void json_of_many_values_is_refused(void)
+{
+    static const char head[] = "POST /json-large HTTP/1.1\r\nConnection: close\r\nHost: h\r\n";
+    const size_t n = JSON_UNTRUSTED_VALUES_MAX;
+
+    for (size_t more = 0; more < 2; more++) {
+        TEST_SERVER(t, .handler = handle);
+        cleanup_buf struct buf body = BUF_INIT(8u * JSON_UNTRUSTED_VALUES_MAX);
+        cleanup_buf struct buf all = BUF_INIT(9u * JSON_UNTRUSTED_VALUES_MAX);
+        cleanup_free char *answer = NULL;
+
+        CHECK_INT(buf_add_str(&body, "{\"a,[{\\\",\":["), 0); /* no value in a string counts */
+        for (size_t i = 0; i < n - 3 + more; i++) {
+            CHECK_INT(buf_add_str(&body, "1,"), 0);
+        }
+        CHECK_INT(buf_add_str(&body, "1]}"), 0);
+        CHECK_INT(buf_printf(&all, "%sContent-Length: %zu\r\n\r\n", head, body.len), 0);
+        CHECK_INT(buf_add(&all, body.data, body.len), 0);
+        answer = raw_exchange(&t, buf_str(&all));
+        CHECK(strncmp(answer, more ? "HTTP/1.1 413 " : "HTTP/1.1 200 ", 13) == 0);
+    }
 }
 
 /* Half a head holds a place only until somebody else needs it. */
@@ -703,6 +745,7 @@ int main(int argc, char **argv)
         T(slow_body_is_cut_off),
         T(idle_connection_makes_room),
         T(unfinished_heads_make_room),
+        T(json_of_many_values_is_refused),
         T(full_server_says_so),
         T(client_gone_is_noticed),
         T(stop_finishes_what_runs),

@@ -30,7 +30,7 @@ static int guest_error(int status, const struct buf *body, struct err *e)
     cleanup_json json_t *root = NULL;
     json_t *error;
 
-    if (json_parse_object(buf_str(body), body->len, &root, NULL) < 0) {
+    if (json_parse_untrusted(buf_str(body), body->len, &root, NULL) < 0) {
         return err_set(e, -EPROTO, "guest_protocol", "the guest answered %d", status);
     }
     error = json_object_get(root, "error");
@@ -84,7 +84,7 @@ int guest_call(struct channel *ch, const struct guest_call *call, json_t **ret, 
     if (head->status >= 400) {
         return guest_error(head->status, &body, e);
     }
-    return ret ? json_parse_object(buf_str(&body), body.len, ret, e) : 0;
+    return ret ? json_parse_untrusted(buf_str(&body), body.len, ret, e) : 0;
 }
 
 /* What every guest needs when it begins to run: the time, and randomness that nobody else has. */

@@ -50,7 +50,7 @@ int qmp_parse(const char *line, size_t len, struct qmp_message *ret)
     struct qmp_message m = {.id = -1};
     int r;
 
-    if (len > QMP_LINE_MAX || json_parse_object(line, len, &root, NULL) < 0) {
+    if (len > QMP_LINE_MAX || json_parse_untrusted(line, len, &root, NULL) < 0) {
         return -EBADMSG;
     }
     r = fill(root, &m);
