@@ -10,8 +10,14 @@
  * is told instead. Mitigations protect against other guests on the same core, which the host does.
  */
 #define CMDLINE_COMMON "console=ttyS0 quiet panic=-1 reboot=t random.trust_cpu=on cgroup_no_v1=all"
-/* On a busy host the watchdog finds the TSC unstable and leaves only jiffies: clocks with steps of 4 ms. */
-#define CMDLINE_TCG " no_timer_check tsc=reliable tsc_early_khz=1000000 lpj=4000000 mitigations=off"
+#define CMDLINE_TCG " no_timer_check mitigations=off"
+/*
+ * The host's counter at the rate that was measured: a guest has nothing to measure it with, and on a busy host
+ * its watchdog would give it up for clocks with steps of 4 ms. lpj is per tick, of which a Debian kernel has 250
+ * a second.
+ */
+#define CMDLINE_TSC " tsc=reliable tsc_early_khz=%u lpj=%u"
+#define TICKS_PER_S 250
 /* Translated code is private memory of each VMM: enough for a working set, not QEMU's default of 1 GiB. */
 /* Emulated "rep movsb" goes byte by byte: without these two bits the guest copies by words instead. */
 #define CPU_TCG "max,-erms,-fsrm"
@@ -100,6 +106,18 @@ static void add_devices(struct writer *w, const struct qemu_args_spec *spec)
     add(w, "virtio-blk-device,drive=" QEMU_NODE_DISK);
 }
 
+static void add_cmdline(struct writer *w, const struct qemu_args_spec *spec)
+{
+    if (spec->accel != QEMU_ACCEL_TCG) {
+        add(w, CMDLINE_COMMON);
+    } else if (spec->tsc_khz == 0) {
+        add(w, CMDLINE_COMMON CMDLINE_TCG);
+    } else {
+        add(w, CMDLINE_COMMON CMDLINE_TCG CMDLINE_TSC, spec->tsc_khz,
+            spec->tsc_khz * (1000 / TICKS_PER_S));
+    }
+}
+
 static void add_start(struct writer *w, const struct qemu_args_spec *spec)
 {
     if (spec->boot) {
@@ -108,7 +126,7 @@ static void add_start(struct writer *w, const struct qemu_args_spec *spec)
         add(w, "-initrd");
         add(w, "%s", spec->initrd_path);
         add(w, "-append");
-        add(w, "%s", spec->accel == QEMU_ACCEL_TCG ? CMDLINE_COMMON CMDLINE_TCG : CMDLINE_COMMON);
+        add_cmdline(w, spec);
     } else {
         add(w, "-add-fd");
         add(w, "fd=%d,set=2", spec->device_state_fd);

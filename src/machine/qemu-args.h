@@ -21,7 +21,7 @@
 #define QEMU_VERSION_MIN_MAJOR 8
 #define QEMU_VERSION_MIN_MINOR 2
 /* To be raised with every change of devices or kernel command line: saved base machines are tied to them. */
-#define QEMU_ARGS_VERSION 3
+#define QEMU_ARGS_VERSION 4
 #define QEMU_ARGS_MAX 64
 #define QEMU_ARGS_BYTES 4096
 /* The names by which QMP commands refer to what the command line made. */
@@ -38,6 +38,8 @@ struct qemu_args_spec {
     enum qemu_accel accel;
     uint32_t vcpus;
     uint32_t memory_mib;
+    uint32_t
+        tsc_khz; /* of the host, under emulation; 0: not constant, the guest counts timer ticks */
     bool
         boot; /* boots kernel and initrd with RAM shared into the memory file; else waits for a device state */
     const char *memory_path; /* borrowed: names inside the jail */

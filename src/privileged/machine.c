@@ -31,13 +31,15 @@
  */
 #define KILL_TIMEOUT_MS 10000
 
-static int machine_args(const struct priv_machine_start *m, struct qemu_args *ret, struct err *e)
+static int machine_args(const struct priv_machine_start *m, uint32_t tsc_khz, struct qemu_args *ret,
+                        struct err *e)
 {
     const struct qemu_args_spec spec = {
         .id = m->id,
         .accel = m->flags & PRIV_MACHINE_KVM ? QEMU_ACCEL_KVM : QEMU_ACCEL_TCG,
         .vcpus = m->vcpus,
         .memory_mib = m->memory_mib,
+        .tsc_khz = tsc_khz,
         .boot = m->flags & PRIV_MACHINE_BOOT,
         .memory_path = PRIV_JAIL_PATH_MEMORY,
         .kernel_path = PRIV_JAIL_PATH_KERNEL,
@@ -102,7 +104,7 @@ static int machine_launch(struct priv_ctx *ctx, const struct priv_request *req, 
         .kvm = m->flags & PRIV_MACHINE_KVM,
     };
     uint64_t start_time;
-    int r = machine_args(m, &args, e);
+    int r = machine_args(m, ctx->tsc_khz, &args, e);
 
     if (r < 0) {
         return r;

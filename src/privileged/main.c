@@ -16,6 +16,7 @@
 #include "base/sock.h"
 #include "jail/filter.h"
 #include "machine/qemu-args.h"
+#include "machine/tsc.h"
 #include "privileged/isolate.h"
 #include "privileged/server.h"
 
@@ -174,8 +175,10 @@ static void remove_socket(const struct options *options)
 
 static int run(const struct options *options, struct err *e)
 {
-    struct priv_ctx ctx = {
-        .vmm_path = options->vmm, .sandboxes_fd = FD_NONE, .snapshots_fd = FD_NONE};
+    struct priv_ctx ctx = {.tsc_khz = tsc_measure_khz(),
+                           .vmm_path = options->vmm,
+                           .sandboxes_fd = FD_NONE,
+                           .snapshots_fd = FD_NONE};
     struct server server = {.ctx = &ctx, .listen_fd = FD_NONE};
     const struct passwd *pw = getpwnam(options->user);
     int r;

@@ -16,6 +16,7 @@
 struct priv_ctx {
     struct cgroup_host cgroups;   /* owned */
     struct sock_fprog vmm_filter; /* owned */
+    uint32_t tsc_khz;             /* see machine/tsc.h */
     const char *vmm_path;         /* borrowed: lives as long as the process */
     int sandboxes_fd;             /* owned: the pool's folders */
     int snapshots_fd;             /* owned */

@@ -24,6 +24,8 @@
 #define BOOT_DEADLINE_MS_TCG 120000
 /* Under KVM it takes well under a second, nested KVM some more; a host where KVM does not work hangs. */
 #define BOOT_DEADLINE_MS_KVM 20000
+/* Hosts whose counters differ by more than this cannot share an emulated base machine. */
+#define TSC_STEP_KHZ 20000u
 
 /* One build at a time: it needs the whole machine anyway, and callers of one shape share the result. */
 static pthread_mutex_t build_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -268,8 +270,12 @@ static int build_base(struct node *node, const struct base *base, struct err *e)
 static void name_base(const struct node *node, struct base *base)
 {
     /* 12 digits of the guest's hash are plenty to tell a handful of versions apart. */
-    snprintf(base->key, sizeof(base->key), "%s-%u-%u-%.24s-%d-%.12s", node_accel_name(base->accel),
-             base->vcpus, base->memory_mib, node->vmm_version, QEMU_ARGS_VERSION, node->guest_id);
+    uint32_t tsc =
+        base->accel == QEMU_ACCEL_TCG ? (node->tsc_khz + TSC_STEP_KHZ / 2) / TSC_STEP_KHZ : 0;
+
+    snprintf(base->key, sizeof(base->key), "%s-%u-%u-%.24s-%d.%u-%.12s",
+             node_accel_name(base->accel), base->vcpus, base->memory_mib, node->vmm_version,
+             QEMU_ARGS_VERSION, tsc, node->guest_id);
     for (char *c = base->key; *c; c++) {
         *c = *c == '/' ? '_' : *c;
     }
@@ -329,7 +335,7 @@ static struct base *find_base(struct node *node, uint32_t vcpus, uint32_t memory
 
 bool base_is_current(struct node *node, const char *name)
 {
-    struct base any = {0};
+    struct base any = {.accel = str_starts(name, "kvm-") ? QEMU_ACCEL_KVM : QEMU_ACCEL_TCG};
     const char *mine;
     const char *its = name;
 

@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "machine/tsc.h"
 #include "sandbox/base.h"
 #include "sandbox/resident.h"
 
@@ -109,6 +110,7 @@ int node_open(const struct node_options *options, struct node **ret, struct err 
     if (r < 0) {
         return r;
     }
+    node->tsc_khz = tsc_measure_khz();
     choose_accel(node, options->allow_kvm);
     *ret = TAKE_PTR(node);
     return 0;

@@ -41,6 +41,7 @@ struct node {
     uid_t client_uid; /* who besides root may ask us */
     struct machine_host host;
     char vmm_version[32];
+    uint32_t tsc_khz;  /* see machine/tsc.h */
     char guest_id[65]; /* names kernel and initrd; part of a base machine's identity */
     enum qemu_accel accel;
     char accel_why[200]; /* for people: why it is not KVM */
