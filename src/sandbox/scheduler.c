@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "sandbox/bring.h"
 #include "sandbox/guest.h"
 #include "sandbox/history.h"
 #include "sandbox/pause.h"
@@ -12,6 +13,7 @@
 
 #define LOOK_EVERY_S 1
 #define WORKERS 4
+#define CLOCK_EVERY_MS (60ull * 60 * 1000)
 #define IDLE_LOOK_MS 5000
 #define METRICS_DEADLINE_MS 2000
 /* Of one processor: a kernel and a daemon that wait use far less. */
@@ -181,6 +183,23 @@ static void pause_if_idle(struct resident *res, uint64_t now_ms)
     }
 }
 
+/* ---- the clock ---- */
+
+/* An emulated guest has only its counter to go by: told the time once in a while, it stays right for months. */
+static void set_clock(struct resident *res, uint64_t now_ms)
+{
+    uint64_t since_ms = MAX(res->clock_set_ms, res->record.started_at_ms);
+
+    if (now_ms - since_ms < CLOCK_EVERY_MS || now_ms < res->mute_until_ms) {
+        return;
+    }
+    res->clock_set_ms = now_ms;
+    if (bring_identity(res, &(struct bring_identity){false}, deadline_in_ms(METRICS_DEADLINE_MS),
+                       NULL) < 0) {
+        res->mute_until_ms = now_ms + RESIDENT_MUTE_MS;
+    }
+}
+
 /* ---- room ---- */
 
 static bool pool_is_short(const struct node *node)
@@ -249,6 +268,7 @@ static void look_at(struct resident *res)
     }
     if (!res->gone && resident_state(res) == SANDBOX_STATE_RUNNING) {
         take_due(res, now_ms);
+        set_clock(res, now_ms);
     }
     pthread_mutex_unlock(&res->op);
 }
