@@ -22,8 +22,10 @@ static json_t *answer_list(json_t *answer, const char *member)
 
 int verb_template_ls(struct cli *cli)
 {
-    static const struct table_column columns[] = {
-        {.title = "TEMPLATE"}, {.title = "SIZE", .right = true}, {.title = "USER"}, {.title = "DESCRIPTION", .cut = true}};
+    static const struct table_column columns[] = {{.title = "TEMPLATE"},
+                                                  {.title = "SIZE", .right = true},
+                                                  {.title = "USER"},
+                                                  {.title = "DESCRIPTION", .cut = true}};
     cleanup_json json_t *answer = NULL;
     struct err e = {0};
     struct table t;
@@ -106,7 +108,8 @@ int verb_key_create(struct cli *cli)
 int verb_key_ls(struct cli *cli)
 {
     static const struct table_column columns[] = {
-        {.title = "ID"}, {.title = "KEY"}, {.title = "NAME", .cut = true}, {.title = "PROJECT"}, {.title = "SCOPE"}, {.title = "AGE", .right = true}};
+        {.title = "ID"},      {.title = "KEY"},   {.title = "NAME", .cut = true},
+        {.title = "PROJECT"}, {.title = "SCOPE"}, {.title = "AGE", .right = true}};
     cleanup_json json_t *answer = NULL;
     struct err e = {0};
     struct table t;
@@ -141,8 +144,9 @@ int verb_key_ls(struct cli *cli)
         table_cellf(&t, "%s...", json_get_string(item, "prefix", ""));
         table_cell(&t, json_get_string(item, "name", NULL));
         table_cell(&t, json_get_string(item, "project", NULL));
-        table_cell(&t, json_is_integer(json_object_get(item, "revoked_at_ms")) ? "revoked"
-                                                                                : json_get_string(item, "scope", NULL));
+        table_cell(&t, json_is_integer(json_object_get(item, "revoked_at_ms"))
+                           ? "revoked"
+                           : json_get_string(item, "scope", NULL));
         table_cell(&t, age);
     }
     if (!cli->args->quiet) {
@@ -166,7 +170,8 @@ int verb_key_rm(struct cli *cli)
 
         e = (struct err){0};
         if (!id_valid(ID_KEY, id)) {
-            err_set(&e, -EINVAL, "invalid_id", "'%s' is not the id of a key; 'space key ls' shows them", id);
+            err_set(&e, -EINVAL, "invalid_id",
+                    "'%s' is not the id of a key; 'space key ls' shows them", id);
             code = failed(cli, &e);
             continue;
         }

@@ -30,7 +30,8 @@ static int command_text(json_t *body, const char *name, const char *value, struc
     return r;
 }
 
-int command_body(const struct args *a, const char *const *argv, size_t n, json_t **ret, struct err *e)
+int command_body(const struct args *a, const char *const *argv, size_t n, json_t **ret,
+                 struct err *e)
 {
     cleanup_json json_t *body = json_object();
     json_t *list = json_array();
@@ -75,7 +76,8 @@ const char *command_tag(json_t *body)
     return json_get_string(body, "tag", "");
 }
 
-int command_by_tag(struct cli *cli, const char *sandbox, const char *tag, char ret[static ID_SIZE], struct err *e)
+int command_by_tag(struct cli *cli, const char *sandbox, const char *tag, char ret[static ID_SIZE],
+                   struct err *e)
 {
     cleanup_free char *target = xasprintf("/v1/sandboxes/%s/commands", sandbox);
     cleanup_json json_t *answer = NULL;
@@ -95,7 +97,8 @@ int command_by_tag(struct cli *cli, const char *sandbox, const char *tag, char r
             return str_copy(ret, ID_SIZE, id);
         }
     }
-    return err_set(e, -ENOENT, "not_started", "the connection broke before the command was started; try again");
+    return err_set(e, -ENOENT, "not_started",
+                   "the connection broke before the command was started; try again");
 }
 
 int command_signal(struct cli *cli, const char *sandbox, const char *id, int signo, struct err *e)
@@ -107,8 +110,10 @@ int command_signal(struct cli *cli, const char *sandbox, const char *id, int sig
     sigs_name(signo, name, sizeof(name));
     body = json_pack("{s:s, s:b}", "signal", name, "tree", sigs_is_end(signo));
     ASSERT(body);
-    struct http_json_opts opts = {
-        .method = "POST", .target = target, .body = body, .deadline_ns = deadline_in_ms(COMMAND_SIGNAL_MS)};
+    struct http_json_opts opts = {.method = "POST",
+                                  .target = target,
+                                  .body = body,
+                                  .deadline_ns = deadline_in_ms(COMMAND_SIGNAL_MS)};
     return cli_call_opts(cli, &opts, /* ret */ NULL, e);
 }
 
@@ -136,7 +141,9 @@ int command_exit_code(const struct cli *cli, json_t *command)
         ui_warn(&cli->ui, "the command took longer than --timeout allows and was killed");
     }
     if (json_get_bool(command, "oom_killed", false)) {
-        ui_warn(&cli->ui, "the command ran out of memory and was killed; give the sandbox more with --memory");
+        ui_warn(
+            &cli->ui,
+            "the command ran out of memory and was killed; give the sandbox more with --memory");
     }
     return code >= 0 && code <= 255 ? (int)code : CLI_EXIT_SPACE;
 }

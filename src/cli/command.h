@@ -18,7 +18,7 @@ struct command_spec {
     json_t *body;        /* borrowed: what to start; NULL: attach */
     const char *attach;  /* borrowed: the command to attach to */
     bool with_stdin;
-    bool capture; /* keep the output for --json instead of writing it */
+    bool capture;            /* keep the output for --json instead of writing it */
     const struct sigs *sigs; /* borrowed */
 };
 
@@ -32,13 +32,15 @@ struct command_end {
 void command_end_done(struct command_end *end);
 
 /* The body of POST commands from the options, argv, and a fresh tag to find the command by. */
-MUST_CHECK int command_body(const struct args *a, const char *const *argv, size_t n, json_t **ret, struct err *e);
+MUST_CHECK int command_body(const struct args *a, const char *const *argv, size_t n, json_t **ret,
+                            struct err *e);
 const char *command_tag(json_t *body);
 /* The id of the command with this tag. -ENOENT: it was never started. */
-MUST_CHECK int command_by_tag(struct cli *cli, const char *sandbox, const char *tag, char ret[static ID_SIZE],
-                              struct err *e);
+MUST_CHECK int command_by_tag(struct cli *cli, const char *sandbox, const char *tag,
+                              char ret[static ID_SIZE], struct err *e);
 /* tree: to all it started as well. */
-MUST_CHECK int command_signal(struct cli *cli, const char *sandbox, const char *id, int signo, struct err *e);
+MUST_CHECK int command_signal(struct cli *cli, const char *sandbox, const char *id, int signo,
+                              struct err *e);
 /* Kills the command and all it started, and forgets it. Never waits long. */
 void command_kill(struct cli *cli, const char *sandbox, const char *id);
 /* The exit code in a finished command, and what there is to say about its end. */

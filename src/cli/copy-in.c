@@ -17,7 +17,8 @@
 #define REMOVE_AGAIN_MS 200
 
 /* Sends what fd has to the call, from where fd stands. */
-static int send_content(struct copy *copy, struct http_call *call, int fd, uint64_t *ret_sent, struct err *e)
+static int send_content(struct copy *copy, struct http_call *call, int fd, uint64_t *ret_sent,
+                        struct err *e)
 {
     cleanup_free char *chunk = xmalloc(COPY_CHUNK);
 
@@ -52,7 +53,8 @@ static int put_once(struct copy *copy, const char *guest, int fd, int mode, stru
     CLEANUP(http_call_freep) struct http_call *call = NULL;
     const struct pollfd watch = copy_watch(copy);
     cleanup_free char *target = NULL;
-    cleanup_free char *what = mode < 0 ? xstrdup("files") : xasprintf("files?mode=%04o", (unsigned)mode);
+    cleanup_free char *what =
+        mode < 0 ? xstrdup("files") : xasprintf("files?mode=%04o", (unsigned)mode);
     struct err write_error = {0};
     uint64_t sent = 0;
     int r;
@@ -124,9 +126,11 @@ struct walk {
     unsigned depth;
 };
 
-static int walk_entry(struct walk *w, int dir_fd, const char *name, const char *local, const char *guest);
+static int walk_entry(struct walk *w, int dir_fd, const char *name, const char *local,
+                      const char *guest);
 
-static int walk_symlink(struct walk *w, int dir_fd, const char *name, const char *guest, struct err *e)
+static int walk_symlink(struct walk *w, int dir_fd, const char *name, const char *guest,
+                        struct err *e)
 {
     cleanup_free char *target = xmalloc(65536);
     ssize_t n = readlinkat(dir_fd, name, target, 65535);
@@ -159,7 +163,8 @@ static int walk_symlink(struct walk *w, int dir_fd, const char *name, const char
 }
 
 /* Takes over fd. */
-static int walk_file_take(struct walk *w, int fd, const struct stat *st, const char *local, const char *guest)
+static int walk_file_take(struct walk *w, int fd, const struct stat *st, const char *local,
+                          const char *guest)
 {
     struct copy_job *job = xnew(struct copy_job);
 
@@ -171,7 +176,8 @@ static int walk_file_take(struct walk *w, int fd, const struct stat *st, const c
     return copy_pool_put_take(w->copy, job);
 }
 
-static int walk_children(struct walk *w, int fd, const char *local, const char *guest, struct err *e)
+static int walk_children(struct walk *w, int fd, const char *local, const char *guest,
+                         struct err *e)
 {
     DIR *dir = fdopendir(fd);
     const struct dirent *d;
@@ -202,8 +208,8 @@ static int walk_children(struct walk *w, int fd, const char *local, const char *
 }
 
 /* Takes over fd. */
-static int walk_dir_take(struct walk *w, int fd, const struct stat *st, const char *local, const char *guest,
-                         struct err *e)
+static int walk_dir_take(struct walk *w, int fd, const struct stat *st, const char *local,
+                         const char *guest, struct err *e)
 {
     unsigned mode = st->st_mode & 0777;
     cleanup_close int dir_fd = fd;
@@ -211,7 +217,8 @@ static int walk_dir_take(struct walk *w, int fd, const struct stat *st, const ch
     int r;
 
     if (w->depth >= COPY_DEPTH_MAX) {
-        return err_set(e, -ELOOP, "too_deep", "more than %u folders within folders", COPY_DEPTH_MAX);
+        return err_set(e, -ELOOP, "too_deep", "more than %u folders within folders",
+                       COPY_DEPTH_MAX);
     }
     r = copy_guest_post(w->copy, "mkdir", guest, json_pack("{s:s}", "mode", text), e);
     if (r < 0) {
@@ -226,7 +233,8 @@ static int walk_dir_take(struct walk *w, int fd, const struct stat *st, const ch
     return r;
 }
 
-static int walk_open(struct walk *w, int dir_fd, const char *name, const char *local, const char *guest, struct err *e)
+static int walk_open(struct walk *w, int dir_fd, const char *name, const char *local,
+                     const char *guest, struct err *e)
 {
     /* Not blocked by a fifo, nothing done to a device. */
     int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -238,7 +246,8 @@ static int walk_open(struct walk *w, int dir_fd, const char *name, const char *l
     if (fd < 0) {
         bool special = errno == ENXIO || errno == ENODEV;
 
-        return special ? err_set(e, -EINVAL, "special_file", "neither file, folder nor link: passed over")
+        return special ? err_set(e, -EINVAL, "special_file",
+                                 "neither file, folder nor link: passed over")
                        : err_wrap(e, -errno, "opening");
     }
     if (fstat(fd, &st) < 0) {
@@ -258,7 +267,8 @@ static int walk_open(struct walk *w, int dir_fd, const char *name, const char *l
 }
 
 /* Nothing but what stops the copy comes back. */
-static int walk_entry(struct walk *w, int dir_fd, const char *name, const char *local, const char *guest)
+static int walk_entry(struct walk *w, int dir_fd, const char *name, const char *local,
+                      const char *guest)
 {
     struct err e = {0};
     int r;
@@ -276,8 +286,8 @@ static int walk_entry(struct walk *w, int dir_fd, const char *name, const char *
 }
 
 /* Where a source goes: into `guest` when that is a folder, else to that name. *ret_new: nothing is there yet. */
-static int resolve_target(struct copy *copy, const char *local, const char *guest, char **ret, bool *ret_new,
-                          struct err *e)
+static int resolve_target(struct copy *copy, const char *local, const char *guest, char **ret,
+                          bool *ret_new, struct err *e)
 {
     cleanup_json json_t *entry = NULL;
     cleanup_free char *probe = NULL;
@@ -357,8 +367,10 @@ static void remove_partial(struct copy *copy, const char *guest)
         json_object_set_new(body, "user", json_string(copy->user));
     }
     for (unsigned i = 0; i < REMOVE_TRIES && r < 0 && r != -ENOENT; i++) {
-        struct http_json_opts opts = {
-            .method = "POST", .target = target, .body = body, .deadline_ns = deadline_in_ms(REMOVE_MS)};
+        struct http_json_opts opts = {.method = "POST",
+                                      .target = target,
+                                      .body = body,
+                                      .deadline_ns = deadline_in_ms(REMOVE_MS)};
 
         if (i > 0) {
             IGNORE_RESULT(poll(NULL, 0, REMOVE_AGAIN_MS)); /* a pause, nothing is awaited */

@@ -20,7 +20,8 @@ bool copy_local_path_valid(const char *path)
     do {
         size_t len = strcspn(at, "/");
 
-        if (len == 0 || len > 255 || (len == 1 && at[0] == '.') || (len == 2 && at[0] == '.' && at[1] == '.')) {
+        if (len == 0 || len > 255 || (len == 1 && at[0] == '.') ||
+            (len == 2 && at[0] == '.' && at[1] == '.')) {
             return false;
         }
         at += len;
@@ -80,7 +81,8 @@ int copy_local_mkdir(int root_fd, const char *path, unsigned mode, bool *ret_cre
     if (!created && errno != EEXIST) {
         return -errno;
     }
-    fd = openat(parent_fd, name, (created ? O_RDONLY : O_PATH) | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    fd = openat(parent_fd, name,
+                (created ? O_RDONLY : O_PATH) | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
         return -errno;
     }

@@ -27,7 +27,10 @@ struct copy_file {
     char *name; /* owned */
     uint64_t size;
 };
-#define COPY_FILE_INIT {.dir_fd = FD_NONE, .fd = FD_NONE}
+#define COPY_FILE_INIT \
+    { \
+        .dir_fd = FD_NONE, .fd = FD_NONE \
+    }
 
 MUST_CHECK int copy_file_begin(int root_fd, const char *path, struct copy_file *ret);
 /* Long runs of zeros become holes. */

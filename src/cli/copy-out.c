@@ -38,8 +38,10 @@ static int get_open(struct copy *copy, const char *guest, struct http_call **ret
 
     r = copy_target(copy, "files", guest, &target, e);
     r = r < 0 ? r
-              : http_call_new(copy->cli->client,
-                              &(struct http_call_opts){.method = "GET", .target = target, .watch = &watch}, &call, e);
+              : http_call_new(
+                    copy->cli->client,
+                    &(struct http_call_opts){.method = "GET", .target = target, .watch = &watch},
+                    &call, e);
     r = r < 0 ? r : http_call_head(call, e);
     r = r < 0 ? r : http_call_check(call, e);
     if (r == 0) {
@@ -49,8 +51,9 @@ static int get_open(struct copy *copy, const char *guest, struct http_call **ret
 }
 
 /* Gets a file; every piece goes to `put`. *ret_got counts. */
-static int get_content(struct copy *copy, const char *guest, int (*put)(void *ctx, const void *data, size_t len),
-                       void *ctx, uint64_t *ret_got, struct err *e)
+static int get_content(struct copy *copy, const char *guest,
+                       int (*put)(void *ctx, const void *data, size_t len), void *ctx,
+                       uint64_t *ret_got, struct err *e)
 {
     CLEANUP(http_call_freep) struct http_call *call = NULL;
     cleanup_free char *chunk = xmalloc(COPY_CHUNK);
@@ -169,7 +172,8 @@ static int fetch_symlink(struct copy *copy, json_t *entry, const char *local, st
 }
 
 /* One entry of the sandbox, not what is in it. */
-static int fetch_one(struct copy *copy, json_t *entry, const char *guest, const char *local, struct err *e)
+static int fetch_one(struct copy *copy, json_t *entry, const char *guest, const char *local,
+                     struct err *e)
 {
     const char *type = json_get_string(entry, "type", "");
 
@@ -239,7 +243,8 @@ static int fetch_listed(struct copy *copy, const struct listing *l, json_t *entr
 
     r = copy_count_entry(copy, &e);
     if (r == 0 && entry_below(entry, l->base, &guest, &below) < 0) {
-        r = err_set(&e, -EINVAL, "bad_name", "the sandbox lists a name that cannot be in that folder: passed over");
+        r = err_set(&e, -EINVAL, "bad_name",
+                    "the sandbox lists a name that cannot be in that folder: passed over");
     }
     if (r < 0) {
         return copy_entry_failed(copy, l->base, &e);
@@ -253,10 +258,12 @@ static int fetch_listed(struct copy *copy, const struct listing *l, json_t *entr
     if (depth < LIST_DEPTH || !str_eq(json_get_string(entry, "type", ""), "dir")) {
         return 0;
     }
-    return fetch_tree(copy, &(struct listing){.base = guest, .local = local, .depth = l->depth + depth});
+    return fetch_tree(copy,
+                      &(struct listing){.base = guest, .local = local, .depth = l->depth + depth});
 }
 
-static int list_page(struct copy *copy, const char *base, const char *cursor, json_t **ret, struct err *e)
+static int list_page(struct copy *copy, const char *base, const char *cursor, json_t **ret,
+                     struct err *e)
 {
     const struct pollfd watch = copy_watch(copy);
     cleanup_buf struct buf b = BUF_INIT(CLI_TARGET_MAX);
@@ -275,8 +282,9 @@ static int list_page(struct copy *copy, const char *base, const char *cursor, js
     if (r < 0) {
         return err_wrap(e, r, "the path is too long");
     }
-    return cli_call_opts(copy->cli,
-                         &(struct http_json_opts){.method = "GET", .target = buf_str(&b), .watch = &watch}, ret, e);
+    return cli_call_opts(
+        copy->cli,
+        &(struct http_json_opts){.method = "GET", .target = buf_str(&b), .watch = &watch}, ret, e);
 }
 
 static int page_errors(struct copy *copy, json_t *page)
@@ -305,7 +313,8 @@ static int fetch_tree(struct copy *copy, const struct listing *l)
     if (l->depth >= COPY_DEPTH_MAX) {
         struct err e = {0};
 
-        err_set(&e, -ELOOP, "too_deep", "more than %u folders within folders: passed over", COPY_DEPTH_MAX);
+        err_set(&e, -ELOOP, "too_deep", "more than %u folders within folders: passed over",
+                COPY_DEPTH_MAX);
         return copy_entry_failed(copy, l->local, &e);
     }
     do {
@@ -361,7 +370,8 @@ static int goal_open(const char *folder, char *top_take, struct goal *ret, struc
         return err_wrap(e, fd, "opening '%s'", folder);
     }
     *ret = (struct goal){.root_fd = fd, .top = top_take};
-    ret->is_new = *top_take && fstatat(fd, top_take, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+    ret->is_new =
+        *top_take && fstatat(fd, top_take, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
     return 0;
 }
 
@@ -501,7 +511,8 @@ int copy_out(struct copy *copy, const char *guest, const char *local, struct err
         int removed = fs_remove_tree(goal.root_fd, goal.top);
 
         if (removed < 0) {
-            ui_warn(&copy->cli->ui, "part of the copy is left at %s: %s", local, strerror(-removed));
+            ui_warn(&copy->cli->ui, "part of the copy is left at %s: %s", local,
+                    strerror(-removed));
         }
     }
     copy->root_fd = FD_NONE;

@@ -14,7 +14,8 @@
 
 void copy_init(struct copy *copy, struct cli *cli, const char *sandbox, const struct sigs *sigs)
 {
-    *copy = (struct copy){.cli = cli, .sandbox = sandbox, .user = cli->args->user, .sigs = sigs, .root_fd = FD_NONE};
+    *copy = (struct copy){
+        .cli = cli, .sandbox = sandbox, .user = cli->args->user, .sigs = sigs, .root_fd = FD_NONE};
     pthread_mutex_init(&copy->lock, /* attr */ NULL);
     pthread_cond_init(&copy->changed, /* attr */ NULL);
     copy->last = &copy->first;
@@ -143,7 +144,8 @@ int copy_entry_failed(struct copy *copy, const char *path, const struct err *e)
 int copy_count_entry(struct copy *copy, struct err *e)
 {
     if (++copy->entries > COPY_ENTRIES_MAX) {
-        return err_set(e, -E2BIG, "too_many_entries", "more than %u files and folders", COPY_ENTRIES_MAX);
+        return err_set(e, -E2BIG, "too_many_entries", "more than %u files and folders",
+                       COPY_ENTRIES_MAX);
     }
     return 0;
 }
@@ -217,7 +219,8 @@ int copy_pool_start(struct copy *copy, copy_job_fn fn, struct err *e)
     copy->closed = false;
     n = MIN(n, (uint64_t)COPY_JOBS_MAX);
     while (copy->n_threads < n) {
-        int r = -pthread_create(&copy->threads[copy->n_threads], /* attr */ NULL, copy_worker, copy);
+        int r =
+            -pthread_create(&copy->threads[copy->n_threads], /* attr */ NULL, copy_worker, copy);
 
         if (r < 0 && copy->n_threads == 0) {
             return err_wrap(e, r, "starting to copy");
@@ -273,7 +276,8 @@ int copy_pool_finish(struct copy *copy, struct err *e)
     return r;
 }
 
-int copy_target(const struct copy *copy, const char *what, const char *path, char **ret, struct err *e)
+int copy_target(const struct copy *copy, const char *what, const char *path, char **ret,
+                struct err *e)
 {
     return cli_target(copy->sandbox, what, path, copy->user, ret, e);
 }
@@ -288,11 +292,13 @@ int copy_guest_stat(struct copy *copy, const char *path, json_t **ret, struct er
     if (r < 0) {
         return r;
     }
-    return cli_call_opts(copy->cli, &(struct http_json_opts){.method = "GET", .target = target, .watch = &watch}, ret,
-                         e);
+    return cli_call_opts(
+        copy->cli, &(struct http_json_opts){.method = "GET", .target = target, .watch = &watch},
+        ret, e);
 }
 
-int copy_guest_post(struct copy *copy, const char *what, const char *path, json_t *more_take, struct err *e)
+int copy_guest_post(struct copy *copy, const char *what, const char *path, json_t *more_take,
+                    struct err *e)
 {
     const struct pollfd watch = copy_watch(copy);
     cleanup_json json_t *body = more_take ? more_take : json_object();
@@ -304,7 +310,8 @@ int copy_guest_post(struct copy *copy, const char *what, const char *path, json_
         json_object_set_new(body, "user", json_string(copy->user));
     }
     return cli_call_opts(
-        copy->cli, &(struct http_json_opts){.method = "POST", .target = target, .body = body, .watch = &watch},
+        copy->cli,
+        &(struct http_json_opts){.method = "POST", .target = target, .body = body, .watch = &watch},
         /* ret */ NULL, e);
 }
 
@@ -332,7 +339,8 @@ char *copy_entry_path(json_t *entry, const char *name)
     json_t *plain = json_object_get(entry, name);
 
     if (coded) {
-        if (base64_decode(coded, strlen(coded), &bytes) < 0 || strlen(buf_str(&bytes)) != bytes.len) {
+        if (base64_decode(coded, strlen(coded), &bytes) < 0 ||
+            strlen(buf_str(&bytes)) != bytes.len) {
             return NULL;
         }
         return buf_take(&bytes);

@@ -52,10 +52,10 @@ struct copy_later {
 };
 
 struct copy {
-    struct cli *cli;         /* borrowed */
-    const char *sandbox;     /* borrowed */
-    const char *user;        /* borrowed; NULL: the template's */
-    const struct sigs *sigs; /* borrowed */
+    struct cli *cli;           /* borrowed */
+    const char *sandbox;       /* borrowed */
+    const char *user;          /* borrowed; NULL: the template's */
+    const struct sigs *sigs;   /* borrowed */
     struct progress *progress; /* borrowed; NULL: none */
     copy_job_fn job_fn;
     int root_fd; /* borrowed: the folder here that jobs write below; FD_NONE when sending */
@@ -114,11 +114,13 @@ bool copy_error_is_passing(const struct err *e);
 struct pollfd copy_watch(const struct copy *copy);
 
 /* "/v1/sandboxes/ID/files...": with path and user. */
-MUST_CHECK int copy_target(const struct copy *copy, const char *what, const char *path, char **ret, struct err *e);
+MUST_CHECK int copy_target(const struct copy *copy, const char *what, const char *path, char **ret,
+                           struct err *e);
 /* The entry of a path in the sandbox. -ENOENT. */
 MUST_CHECK int copy_guest_stat(struct copy *copy, const char *path, json_t **ret, struct err *e);
 /* POST files/WHAT with {"path", "user"} and the members of `more` (taken over, may be NULL). */
-MUST_CHECK int copy_guest_post(struct copy *copy, const char *what, const char *path, json_t *more_take, struct err *e);
+MUST_CHECK int copy_guest_post(struct copy *copy, const char *what, const char *path,
+                               json_t *more_take, struct err *e);
 /* Text or base64 of a path as the API wants it: sets name or name_base64. */
 void copy_json_path(json_t *object, const char *name, const char *path);
 /* The bytes of a path in an entry, whichever of the two members it is in. NULL: neither, or not a path. */

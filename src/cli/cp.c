@@ -14,7 +14,8 @@ struct cp_side {
     const char *path;
 };
 
-int cp_split(const char *pair, const char *option, char **ret_source, char **ret_target, struct err *e)
+int cp_split(const char *pair, const char *option, char **ret_source, char **ret_target,
+             struct err *e)
 {
     const char *colon = strchr(pair, ':');
 
@@ -37,8 +38,8 @@ static struct cp_side cp_side_parse(const char *text)
     return (struct cp_side){.path = text};
 }
 
-int cp_one(struct cli *cli, const char *sandbox, const struct sigs *sigs, bool in, const char *source,
-           const char *target, struct cp_result *ret, struct err *e)
+int cp_one(struct cli *cli, const char *sandbox, const struct sigs *sigs, bool in,
+           const char *source, const char *target, struct cp_result *ret, struct err *e)
 {
     struct copy copy;
     int r;
@@ -46,9 +47,11 @@ int cp_one(struct cli *cli, const char *sandbox, const struct sigs *sigs, bool i
     copy_init(&copy, cli, sandbox, sigs);
     copy.progress = progress_start(&cli->ui, "copying %s", source);
     if (in) {
-        r = str_eq(source, "-") ? copy_in_stdin(&copy, target, e) : copy_in(&copy, source, target, e);
+        r = str_eq(source, "-") ? copy_in_stdin(&copy, target, e)
+                                : copy_in(&copy, source, target, e);
     } else {
-        r = str_eq(target, "-") ? copy_out_stdout(&copy, source, e) : copy_out(&copy, source, target, e);
+        r = str_eq(target, "-") ? copy_out_stdout(&copy, source, e)
+                                : copy_out(&copy, source, target, e);
     }
     progress_end(TAKE_PTR(copy.progress));
     ret->files += copy.files;
@@ -73,20 +76,21 @@ static void cp_report(struct cli *cli, const struct cp_result *result, uint64_t 
     char size[32];
 
     if (cli->args->json) {
-        cleanup_json json_t *doc =
-            json_pack("{s:I, s:I, s:I, s:f}", "files", (json_int_t)result->files, "bytes", (json_int_t)result->bytes,
-                      "errors", (json_int_t)result->n_errors, "seconds", seconds);
+        cleanup_json json_t *doc = json_pack(
+            "{s:I, s:I, s:I, s:f}", "files", (json_int_t)result->files, "bytes",
+            (json_int_t)result->bytes, "errors", (json_int_t)result->n_errors, "seconds", seconds);
 
         cli_print_json(cli, doc);
         return;
     }
     ui_size(result->bytes, size, sizeof(size));
-    ui_note(&cli->ui, "%" PRIu64 " %s, %s in %.1f s", result->files, result->files == 1 ? "file" : "files", size,
-            seconds);
+    ui_note(&cli->ui, "%" PRIu64 " %s, %s in %.1f s", result->files,
+            result->files == 1 ? "file" : "files", size, seconds);
 }
 
 /* All sources to the target, with the signals taken. */
-static int cp_all(struct cli *cli, const struct cp_side *sources, size_t n, const struct cp_side *target)
+static int cp_all(struct cli *cli, const struct cp_side *sources, size_t n,
+                  const struct cp_side *target)
 {
     const char *named = target->sandbox ? target->sandbox : sources[0].sandbox;
     bool in = target->sandbox != NULL;
@@ -103,7 +107,8 @@ static int cp_all(struct cli *cli, const struct cp_side *sources, size_t n, cons
     r = r < 0 ? r : sigs_open(&sigs, /* with_window */ false, &e);
     for (size_t i = 0; i < n && r == 0; i++) {
         /* Several sources need a folder: the slash says that it must be one. */
-        cleanup_free char *into = n > 1 ? copy_join(*target->path ? target->path : ".", "") : xstrdup(target->path);
+        cleanup_free char *into =
+            n > 1 ? copy_join(*target->path ? target->path : ".", "") : xstrdup(target->path);
 
         r = cp_one(cli, id, &sigs, in, sources[i].path, to_stdout ? "-" : into, &result, &e);
     }

@@ -11,7 +11,8 @@ struct cp_result {
 };
 
 /* Copies local to guest (in) or guest to local; adds to *ret. Tells about single entries itself. */
-MUST_CHECK int cp_one(struct cli *cli, const char *sandbox, const struct sigs *sigs, bool in, const char *source,
-                      const char *target, struct cp_result *ret, struct err *e);
+MUST_CHECK int cp_one(struct cli *cli, const char *sandbox, const struct sigs *sigs, bool in,
+                      const char *source, const char *target, struct cp_result *ret, struct err *e);
 /* Splits "SRC:DST" at the first colon. -EINVAL. Both are owned by the caller. */
-MUST_CHECK int cp_split(const char *pair, const char *option, char **ret_source, char **ret_target, struct err *e);
+MUST_CHECK int cp_split(const char *pair, const char *option, char **ret_source, char **ret_target,
+                        struct err *e);

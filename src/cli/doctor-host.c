@@ -63,10 +63,11 @@ static void check_kernel(const struct doctor *d, struct finding *f)
     uname(&u);
     sscanf(u.release, "%u.%u", &major, &minor);
     if (!str_eq(u.machine, "x86_64")) {
-        finding_bad(f, DOCTOR_FAIL, "Use a machine with an x86-64 processor.", "the processor is %s", u.machine);
+        finding_bad(f, DOCTOR_FAIL, "Use a machine with an x86-64 processor.",
+                    "the processor is %s", u.machine);
     } else if (major < 5 || (major == 5 && minor < 14)) {
-        finding_bad(f, DOCTOR_FAIL, "Install a newer kernel; Debian 12 has 6.1.", "Linux %s is older than 5.14",
-                    u.release);
+        finding_bad(f, DOCTOR_FAIL, "Install a newer kernel; Debian 12 has 6.1.",
+                    "Linux %s is older than 5.14", u.release);
     } else {
         finding_ok(f, "Linux %s on %s", u.release, u.machine);
     }
@@ -78,7 +79,8 @@ static void check_root(const struct doctor *d, struct finding *f)
     if (geteuid() == 0) {
         finding_ok(f, "run by root");
     } else {
-        finding_bad(f, DOCTOR_WARN, "Run: sudo space doctor", "not root: some checks see less, and only root can 'space up'");
+        finding_bad(f, DOCTOR_WARN, "Run: sudo space doctor",
+                    "not root: some checks see less, and only root can 'space up'");
     }
 }
 
@@ -116,7 +118,8 @@ static void check_device(struct finding *f, const char *path, const char *what, 
 static void check_loop(const struct doctor *d, struct finding *f)
 {
     (void)d;
-    check_device(f, "/dev/loop-control", "the pool's file system in a file", "Load the module: modprobe loop");
+    check_device(f, "/dev/loop-control", "the pool's file system in a file",
+                 "Load the module: modprobe loop");
 }
 
 static void check_tun(const struct doctor *d, struct finding *f)
@@ -134,7 +137,8 @@ static void check_namespaces(const struct doctor *d, struct finding *f)
         cleanup_free char *path = xasprintf("/proc/self/ns/%s", names[i]);
 
         if (access(path, F_OK) < 0) {
-            finding_bad(f, DOCTOR_FAIL, "Run a kernel with namespaces: every distribution's has them.",
+            finding_bad(f, DOCTOR_FAIL,
+                        "Run a kernel with namespaces: every distribution's has them.",
                         "the kernel has no %s namespaces", names[i]);
             return;
         }
@@ -148,7 +152,8 @@ static void check_seccomp(const struct doctor *d, struct finding *f)
     if (prctl(PR_GET_SECCOMP) >= 0) {
         finding_ok(f, "the kernel filters system calls");
     } else {
-        finding_bad(f, DOCTOR_FAIL, "Run a kernel with CONFIG_SECCOMP_FILTER: every distribution's has it.",
+        finding_bad(f, DOCTOR_FAIL,
+                    "Run a kernel with CONFIG_SECCOMP_FILTER: every distribution's has it.",
                     "the kernel has no seccomp");
     }
 }
@@ -169,7 +174,8 @@ static void check_cgroups(const struct doctor *d, struct finding *f)
             there = has_word(v2_list, needed[i]);
         } else {
             /* Version 1: a mount whose options name the controller. */
-            for (const char *line = strstr(mounts, " cgroup "); line && !there; line = strstr(line + 1, " cgroup ")) {
+            for (const char *line = strstr(mounts, " cgroup "); line && !there;
+                 line = strstr(line + 1, " cgroup ")) {
                 cleanup_free char *options = xstrndup(line, strcspn(line, "\n"));
 
                 there = has_word(options, needed[i]);
@@ -177,8 +183,10 @@ static void check_cgroups(const struct doctor *d, struct finding *f)
         }
         if (!there) {
             finding_bad(f, DOCTOR_FAIL,
-                        "Mount it, or in a container give it cgroups; on some machines the kernel needs cgroup_enable=memory.",
-                        "the %s controller of cgroups (version %d) is not there", needed[i], v2 ? 2 : 1);
+                        "Mount it, or in a container give it cgroups; on some machines the kernel "
+                        "needs cgroup_enable=memory.",
+                        "the %s controller of cgroups (version %d) is not there", needed[i],
+                        v2 ? 2 : 1);
             return;
         }
     }
@@ -189,7 +197,8 @@ static void check_cgroups(const struct doctor *d, struct finding *f)
 static char *program_output(const char *const *argv)
 {
     cleanup_close int out_fd = memfd_create("out", MFD_CLOEXEC);
-    const struct proc_spec spec = {.argv = argv, .stdin_fd = FD_NONE, .stdout_fd = out_fd, .stderr_fd = out_fd};
+    const struct proc_spec spec = {
+        .argv = argv, .stdin_fd = FD_NONE, .stdout_fd = out_fd, .stderr_fd = out_fd};
     cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
     struct proc proc;
     int status;
@@ -212,7 +221,8 @@ static char *program_output(const char *const *argv)
 static void check_qemu(const struct doctor *d, struct finding *f)
 {
     static const char *const argv[] = {QEMU, "--version", NULL};
-    static const char fix[] = "Install it: apt-get install qemu-system-x86 (on Debian 12 from bookworm-backports).";
+    static const char fix[] =
+        "Install it: apt-get install qemu-system-x86 (on Debian 12 from bookworm-backports).";
     cleanup_free char *text = program_output(argv);
     const char *at = text ? strstr(text, "version ") : NULL;
     unsigned major = 0;
@@ -230,8 +240,9 @@ static void check_qemu(const struct doctor *d, struct finding *f)
 
 static void check_kvm(const struct doctor *d, struct finding *f)
 {
-    static const char fix[] = "For full speed use a machine with hardware virtualisation, switched on in its firmware or "
-                              "hypervisor.";
+    static const char fix[] =
+        "For full speed use a machine with hardware virtualisation, switched on in its firmware or "
+        "hypervisor.";
     const char *accel = json_get_string(d->node, "accel", NULL);
     const char *why = json_get_string(d->node, "accel_why", "");
     cleanup_close int fd = FD_NONE;
@@ -240,17 +251,21 @@ static void check_kvm(const struct doctor *d, struct finding *f)
         if (str_eq(accel, "kvm")) {
             finding_ok(f, "machines run on KVM%s%.200s", *why ? ": " : "", why);
         } else {
-            finding_bad(f, DOCTOR_WARN, fix, "machines are emulated in software, which is slower: %.200s", why);
+            finding_bad(f, DOCTOR_WARN, fix,
+                        "machines are emulated in software, which is slower: %.200s", why);
         }
         return;
     }
     fd = fs_open("/dev/kvm", O_RDWR, 0);
     if (fd == -ENOENT) {
-        finding_bad(f, DOCTOR_WARN, fix, "there is no /dev/kvm: machines will be emulated in software, which is slower");
+        finding_bad(f, DOCTOR_WARN, fix,
+                    "there is no /dev/kvm: machines will be emulated in software, which is slower");
     } else if (fd < 0) {
-        finding_bad(f, DOCTOR_WARN, "Run: sudo space doctor", "/dev/kvm cannot be opened: %s", strerror(-fd));
+        finding_bad(f, DOCTOR_WARN, "Run: sudo space doctor", "/dev/kvm cannot be opened: %s",
+                    strerror(-fd));
     } else if (ioctl(fd, KVM_GET_API_VERSION, 0) != KVM_API_VERSION) {
-        finding_bad(f, DOCTOR_WARN, fix, "/dev/kvm does not work: machines will be emulated in software");
+        finding_bad(f, DOCTOR_WARN, fix,
+                    "/dev/kvm does not work: machines will be emulated in software");
     } else {
         finding_ok(f, "/dev/kvm opens; whether machines run on it shows after 'space up'");
     }
@@ -270,10 +285,11 @@ static void check_memory(const struct doctor *d, struct finding *f)
     }
     ui_size(kib * 1024, size, sizeof(size));
     if (kib * 1024 < GIB / 2) {
-        finding_bad(f, DOCTOR_FAIL, "Free some, or add memory: a small sandbox needs 256 MiB.", "only %s of memory are free",
-                    size);
+        finding_bad(f, DOCTOR_FAIL, "Free some, or add memory: a small sandbox needs 256 MiB.",
+                    "only %s of memory are free", size);
     } else if (kib * 1024 < 2 * GIB) {
-        finding_bad(f, DOCTOR_WARN, "Free some for more than a few sandboxes.", "%s of memory are free", size);
+        finding_bad(f, DOCTOR_WARN, "Free some for more than a few sandboxes.",
+                    "%s of memory are free", size);
     } else {
         finding_ok(f, "%s of memory are free", size);
     }
@@ -289,9 +305,11 @@ static void check_clock(const struct doctor *d, struct finding *f)
     gmtime_r(&now, &tm);
     if (tm.tm_year + 1900 < 2025) {
         finding_bad(f, DOCTOR_FAIL, "Set it: date -s, or install systemd-timesyncd or chrony.",
-                    "the clock says the year %d; certificates will not be valid", tm.tm_year + 1900);
+                    "the clock says the year %d; certificates will not be valid",
+                    tm.tm_year + 1900);
     } else if (adjtimex(&tx) == TIME_ERROR || tx.status & STA_UNSYNC) {
-        finding_bad(f, DOCTOR_WARN, "Install chrony or systemd-timesyncd, unless the hypervisor keeps it right.",
+        finding_bad(f, DOCTOR_WARN,
+                    "Install chrony or systemd-timesyncd, unless the hypervisor keeps it right.",
                     "nothing keeps the clock right");
     } else {
         finding_ok(f, "the clock is kept right");
@@ -310,8 +328,8 @@ static void check_disk(const struct doctor *d, struct finding *f)
         char *slash = strrchr(path, '/');
 
         if (errno != ENOENT || !slash || path[1] == '\0') {
-            finding_bad(f, DOCTOR_FAIL, "Choose another place with --state-dir.", "'%s' cannot be looked at: %s",
-                        d->host.state_dir, strerror(errno));
+            finding_bad(f, DOCTOR_FAIL, "Choose another place with --state-dir.",
+                        "'%s' cannot be looked at: %s", d->host.state_dir, strerror(errno));
             return;
         }
         slash[slash == path ? 1 : 0] = '\0';
@@ -319,29 +337,22 @@ static void check_disk(const struct doctor *d, struct finding *f)
     bytes = (uint64_t)vfs.f_bavail * vfs.f_frsize;
     ui_size(bytes, size, sizeof(size));
     if (bytes < 2 * GIB && !d->node) {
-        finding_bad(f, DOCTOR_FAIL, "Make room, or choose another place with --state-dir.", "only %s are free for %s", size,
-                    d->host.state_dir);
+        finding_bad(f, DOCTOR_FAIL, "Make room, or choose another place with --state-dir.",
+                    "only %s are free for %s", size, d->host.state_dir);
     } else if (bytes < 8 * GIB && !d->node) {
-        finding_bad(f, DOCTOR_WARN, "Make room for templates and more than a few sandboxes.", "%s are free for %s", size,
-                    d->host.state_dir);
+        finding_bad(f, DOCTOR_WARN, "Make room for templates and more than a few sandboxes.",
+                    "%s are free for %s", size, d->host.state_dir);
     } else {
         finding_ok(f, "%s are free for %s", size, d->host.state_dir);
     }
 }
 
 const struct doctor_check doctor_host_checks[] = {
-    {"kernel", check_kernel},
-    {"root", check_root},
-    {"btrfs", check_btrfs},
-    {"loop", check_loop},
-    {"tun", check_tun},
-    {"namespaces", check_namespaces},
-    {"seccomp", check_seccomp},
-    {"cgroups", check_cgroups},
-    {"qemu", check_qemu},
-    {"kvm", check_kvm},
-    {"memory", check_memory},
-    {"disk", check_disk},
-    {"clock", check_clock},
-    {NULL, NULL},
+    {"kernel", check_kernel},   {"root", check_root},
+    {"btrfs", check_btrfs},     {"loop", check_loop},
+    {"tun", check_tun},         {"namespaces", check_namespaces},
+    {"seccomp", check_seccomp}, {"cgroups", check_cgroups},
+    {"qemu", check_qemu},       {"kvm", check_kvm},
+    {"memory", check_memory},   {"disk", check_disk},
+    {"clock", check_clock},     {NULL, NULL},
 };

@@ -39,14 +39,16 @@ void finding_bad(struct finding *f, enum doctor_level level, const char *fix, co
 
 static void check_programs(const struct doctor *d, struct finding *f)
 {
-    static const char *const programs[] = {"space-setup", "space-node-manager", "space-sandbox-manager",
-                                           "space-gateway", "space-daemon"};
+    static const char *const programs[] = {"space-setup", "space-node-manager",
+                                           "space-sandbox-manager", "space-gateway",
+                                           "space-daemon"};
 
     for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
         cleanup_free char *path = xasprintf("%s/%s", d->host.libexec_dir, programs[i]);
 
         if (access(path, X_OK) < 0) {
-            finding_bad(f, DOCTOR_FAIL, "Install SPACE again, or name the place with --libexec-dir.",
+            finding_bad(f, DOCTOR_FAIL,
+                        "Install SPACE again, or name the place with --libexec-dir.",
                         "there is no program %.200s", path);
             return;
         }
@@ -59,7 +61,8 @@ static void check_paths(const struct doctor *d, struct finding *f)
     size_t len = strlen(d->host.run_dir) + strlen("/sandbox-manager.sock");
 
     if (len >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
-        finding_bad(f, DOCTOR_FAIL, "Choose a shorter --run-dir.", "the run directory's name is too long for sockets");
+        finding_bad(f, DOCTOR_FAIL, "Choose a shorter --run-dir.",
+                    "the run directory's name is too long for sockets");
     } else {
         finding_ok(f, "sockets fit into %s", d->host.run_dir);
     }
@@ -71,7 +74,8 @@ static void check_users(const struct doctor *d, struct finding *f)
 
     for (size_t i = 0; i < ARRAY_SIZE(users); i++) {
         if (!getpwnam(users[i])) {
-            finding_bad(f, DOCTOR_WARN, "Nothing: 'space up' makes it.", "there is no user %s yet", users[i]);
+            finding_bad(f, DOCTOR_WARN, "Nothing: 'space up' makes it.", "there is no user %s yet",
+                        users[i]);
             return;
         }
     }
@@ -85,7 +89,8 @@ static void check_guest(const struct doctor *d, struct finding *f)
     cleanup_free char *fix = xasprintf("Make it: %s/space-guest-build", d->host.libexec_dir);
 
     if (access(kernel, F_OK) < 0 || access(initrd, F_OK) < 0) {
-        finding_bad(f, DOCTOR_FAIL, fix, "there is no kernel for the sandboxes in %s/guest", d->host.state_dir);
+        finding_bad(f, DOCTOR_FAIL, fix, "there is no kernel for the sandboxes in %s/guest",
+                    d->host.state_dir);
     } else {
         finding_ok(f, "the sandboxes' kernel is there");
     }
@@ -94,13 +99,15 @@ static void check_guest(const struct doctor *d, struct finding *f)
 static void check_templates(const struct doctor *d, struct finding *f)
 {
     cleanup_free char *path = xasprintf("%s/pool/templates", d->host.state_dir);
-    cleanup_free char *fix = xasprintf("Make one: %s/space-template-build debian", d->host.libexec_dir);
+    cleanup_free char *fix =
+        xasprintf("Make one: %s/space-template-build debian", d->host.libexec_dir);
     DIR *dir = opendir(path);
     const struct dirent *entry;
     size_t n = 0;
 
     if (!dir) {
-        finding_bad(f, DOCTOR_WARN, errno == EACCES ? "Run: sudo space doctor" : "Run: sudo space up",
+        finding_bad(f, DOCTOR_WARN,
+                    errno == EACCES ? "Run: sudo space doctor" : "Run: sudo space up",
                     "the templates in %s cannot be seen: %s", path, strerror(errno));
         return;
     }
@@ -122,7 +129,9 @@ static void check_port(const struct doctor *d, struct finding *f)
     if (d->up) {
         finding_ok(f, "the gateway's address is %s", d->host.listen);
     } else if (host_port_free(&d->host, &e) < 0) {
-        finding_bad(f, DOCTOR_FAIL, "End the other program, or choose another address with --listen.", "%.300s", e.msg);
+        finding_bad(f, DOCTOR_FAIL,
+                    "End the other program, or choose another address with --listen.", "%.300s",
+                    e.msg);
     } else {
         finding_ok(f, "%s is free for the gateway", d->host.listen);
     }
@@ -137,9 +146,12 @@ static void check_services(const struct doctor *d, struct finding *f)
     for (size_t i = 0; i < HOST_SERVICE_COUNT_; i++) {
         struct err e = {0};
 
-        if (host_health(&d->host, (enum host_service)i, &e) < 0 && !(e.code == -EACCES && geteuid() != 0)) {
-            finding_bad(f, DOCTOR_FAIL, "Look into its log in /var/log/space, then: sudo space down; sudo space up",
-                        "the %s does not answer: %.200s", host_service_name((enum host_service)i), e.msg);
+        if (host_health(&d->host, (enum host_service)i, &e) < 0 &&
+            !(e.code == -EACCES && geteuid() != 0)) {
+            finding_bad(f, DOCTOR_FAIL,
+                        "Look into its log in /var/log/space, then: sudo space down; sudo space up",
+                        "the %s does not answer: %.200s", host_service_name((enum host_service)i),
+                        e.msg);
             return;
         }
     }
@@ -155,9 +167,11 @@ static void check_key(const struct doctor *d, struct finding *f)
     if (conf_load(/* url */ NULL, /* key */ NULL, &conf, &e) < 0) {
         finding_bad(f, DOCTOR_FAIL, "Mend or remove the file.", "%.300s", e.msg);
     } else if (!conf.key) {
-        finding_bad(f, DOCTOR_WARN, "Set SPACE_API_KEY; root makes one with: space key create", "this user has no key");
+        finding_bad(f, DOCTOR_WARN, "Set SPACE_API_KEY; root makes one with: space key create",
+                    "this user has no key");
     } else if (conf.exposed) {
-        finding_bad(f, DOCTOR_WARN, "Run: chmod 600 ~/.config/space/config.json", "other users can read this user's key");
+        finding_bad(f, DOCTOR_WARN, "Run: chmod 600 ~/.config/space/config.json",
+                    "other users can read this user's key");
     } else {
         finding_ok(f, "this user has a key, for %s", conf.url);
     }
@@ -193,16 +207,16 @@ static void doctor_show(struct cli *cli, const char *name, const struct finding 
     if (cli->args->quiet && f->level == DOCTOR_OK) {
         return;
     }
-    printf("%s%-4s%s  %-12s  %s\n", ui_out_colour(&cli->ui, colours[f->level]), level_name(f->level),
-           ui_out_colour(&cli->ui, UI_PLAIN), name, text);
+    printf("%s%-4s%s  %-12s  %s\n", ui_out_colour(&cli->ui, colours[f->level]),
+           level_name(f->level), ui_out_colour(&cli->ui, UI_PLAIN), name, text);
     if (f->fix[0]) {
         printf("%20s%s\n", "", f->fix);
     }
     fflush(stdout);
 }
 
-static void doctor_run(struct cli *cli, const struct doctor *d, const struct doctor_check *checks, json_t *list,
-                       size_t *counts)
+static void doctor_run(struct cli *cli, const struct doctor *d, const struct doctor_check *checks,
+                       json_t *list, size_t *counts)
 {
     for (const struct doctor_check *c = checks; c->name; c++) {
         struct finding f = {0};
@@ -214,7 +228,8 @@ static void doctor_run(struct cli *cli, const struct doctor *d, const struct doc
             continue;
         }
         cleanup_free char *text = ui_clean(f.text, strlen(f.text), /* lines */ false);
-        json_t *row = json_pack("{s:s, s:s, s:s}", "check", c->name, "level", level_name(f.level), "message", text);
+        json_t *row = json_pack("{s:s, s:s, s:s}", "check", c->name, "level", level_name(f.level),
+                                "message", text);
 
         ASSERT(row);
         json_object_set_new(row, "fix", f.fix[0] ? json_string(f.fix) : json_null());
@@ -234,7 +249,8 @@ int verb_doctor(struct cli *cli)
     if (d.up && !cli->args->listen && host_status_read(&d.host, &status, /* e */ NULL) == 0) {
         d.host.listen = json_get_string(status, "listen", d.host.listen);
     }
-    if (host_node_call(&d.host, "GET", "/v1/node", deadline_in_ms(NODE_MS), &d.node, /* e */ NULL) < 0) {
+    if (host_node_call(&d.host, "GET", "/v1/node", deadline_in_ms(NODE_MS), &d.node, /* e */ NULL) <
+        0) {
         d.node = NULL;
     }
     doctor_run(cli, &d, doctor_host_checks, list, counts);
@@ -242,11 +258,13 @@ int verb_doctor(struct cli *cli)
     json_decref(d.node);
     host_done(&d.host);
     if (cli->args->json) {
-        cleanup_json json_t *doc = json_pack("{s:b, s:O}", "ok", counts[DOCTOR_FAIL] == 0, "checks", list);
+        cleanup_json json_t *doc =
+            json_pack("{s:b, s:O}", "ok", counts[DOCTOR_FAIL] == 0, "checks", list);
 
         cli_print_json(cli, doc);
     } else if (!cli->args->quiet) {
-        printf("\n%zu ok, %zu warnings, %zu failures\n", counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
+        printf("\n%zu ok, %zu warnings, %zu failures\n", counts[DOCTOR_OK], counts[DOCTOR_WARN],
+               counts[DOCTOR_FAIL]);
     }
     return counts[DOCTOR_FAIL] ? CLI_EXIT_FAILED : CLI_EXIT_OK;
 }

@@ -47,14 +47,17 @@ static int stop_all(struct cli *cli, const struct host *host, struct err *e)
             continue;
         }
         progress = progress_start(&cli->ui, "stopping sandbox %s", id);
-        r = host_node_call(host, "POST", target, deadline_in_ms(STOP_ONE_MS), /* ret */ NULL, &mine);
+        r = host_node_call(host, "POST", target, deadline_in_ms(STOP_ONE_MS), /* ret */ NULL,
+                           &mine);
         progress_end(progress);
         if (r < 0) {
             failures++;
             ui_warn(&cli->ui, "sandbox %s could not be stopped: %s", id, mine.msg);
         }
     }
-    return failures ? err_set(e, -EIO, "stop_failed", "%d sandboxes could not be stopped; SPACE stays up", failures) : 0;
+    return failures ? err_set(e, -EIO, "stop_failed",
+                              "%d sandboxes could not be stopped; SPACE stays up", failures)
+                    : 0;
 }
 
 static int down_wait(int pidfd, uint64_t deadline_ns, struct err *e)
@@ -66,7 +69,8 @@ static int down_wait(int pidfd, uint64_t deadline_ns, struct err *e)
         r = poll(&p, 1, deadline_poll_ms(deadline_ns));
     } while (r < 0 && errno == EINTR);
     return r > 0 ? 0
-                 : err_set(e, -ETIMEDOUT, "still_stopping", "the services are still ending; look again with 'space status'");
+                 : err_set(e, -ETIMEDOUT, "still_stopping",
+                           "the services are still ending; look again with 'space status'");
 }
 
 static int down_supervisor(struct cli *cli, const struct host *host, pid_t pid, struct err *e)
@@ -84,7 +88,8 @@ static int down_supervisor(struct cli *cli, const struct host *host, pid_t pid, 
         return 0;
     }
     if (syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, /* info */ NULL, 0) < 0) {
-        return errno == EPERM ? err_set(e, -EPERM, "not_root", "'space down' must be run by root: sudo space down")
+        return errno == EPERM ? err_set(e, -EPERM, "not_root",
+                                        "'space down' must be run by root: sudo space down")
                               : err_wrap(e, -errno, "asking the supervisor to end");
     }
     progress = progress_start(&cli->ui, "stopping the services");
@@ -167,9 +172,11 @@ static json_t *status_services(const struct host *host, json_t *written, bool *r
 
 static void status_print(struct cli *cli, json_t *doc)
 {
-    static const struct table_column columns[] = {
-        {.title = "SERVICE"}, {.title = "HEALTH"}, {.title = "PID", .right = true}, {.title = "RESTARTS", .right = true},
-        {.title = "ERROR", .cut = true}};
+    static const struct table_column columns[] = {{.title = "SERVICE"},
+                                                  {.title = "HEALTH"},
+                                                  {.title = "PID", .right = true},
+                                                  {.title = "RESTARTS", .right = true},
+                                                  {.title = "ERROR", .cut = true}};
     json_t *node = json_object_get(doc, "node");
     const json_t *list = json_object_get(doc, "services");
     char free_text[32];
@@ -190,7 +197,8 @@ static void status_print(struct cli *cli, json_t *doc)
     table_print(&t, &cli->ui, stdout, ui_width(&cli->ui));
     table_done(&t);
     if (json_is_object(node)) {
-        ui_size((uint64_t)MAX(json_get_int(node, "pool_free_bytes", 0), (int64_t)0), free_text, sizeof(free_text));
+        ui_size((uint64_t)MAX(json_get_int(node, "pool_free_bytes", 0), (int64_t)0), free_text,
+                sizeof(free_text));
         printf("\nsandboxes   %" PRId64 "\nmachines    %s (%s)\npool        %s free\n",
                json_get_int(node, "sandboxes", 0), json_get_string(node, "accel", "?"),
                json_get_string(node, "accel_why", "?"), free_text);
@@ -213,10 +221,11 @@ int verb_status(struct cli *cli)
         host.listen = json_get_string(written, "listen", host.listen);
     }
     url = host_url(&host);
-    doc = json_pack("{s:b, s:s, s:I, s:o}", "up", pid > 0, "url", url, "pid", (json_int_t)pid, "services",
-                    status_services(&host, written, &well));
+    doc = json_pack("{s:b, s:s, s:I, s:o}", "up", pid > 0, "url", url, "pid", (json_int_t)pid,
+                    "services", status_services(&host, written, &well));
     ASSERT(doc);
-    if (host_node_call(&host, "GET", "/v1/node", deadline_in_ms(STOP_ONE_MS), &node, /* e */ NULL) == 0) {
+    if (host_node_call(&host, "GET", "/v1/node", deadline_in_ms(STOP_ONE_MS), &node,
+                       /* e */ NULL) == 0) {
         json_object_set_new(doc, "node", node);
     } else {
         json_object_set_new(doc, "node", json_null());

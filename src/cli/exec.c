@@ -98,10 +98,12 @@ static int exec_detached(struct cli *cli, const char *sandbox, struct err *e)
 static void exec_say_detached(struct cli *cli, const char *sandbox, const struct command_end *end)
 {
     fputs("\n", stderr);
-    ui_note(&cli->ui, "left it running; come back with: space shell %s --attach %s", sandbox, end->id);
+    ui_note(&cli->ui, "left it running; come back with: space shell %s --attach %s", sandbox,
+            end->id);
 }
 
-static int exec_finish(struct cli *cli, const char *sandbox, int r, struct command_end *end, const struct err *e)
+static int exec_finish(struct cli *cli, const char *sandbox, int r, struct command_end *end,
+                       const struct err *e)
 {
     int code;
 
@@ -131,7 +133,8 @@ int verb_exec(struct cli *cli)
                                          : "the command is missing: space exec SANDBOX -- COMMAND");
     }
     if (a->detach && (a->interactive || a->attach)) {
-        return exec_usage(cli, "--detach leaves the command alone: it goes with neither -i nor --attach");
+        return exec_usage(
+            cli, "--detach leaves the command alone: it goes with neither -i nor --attach");
     }
     r = cli_connect(cli, &e);
     r = r < 0 ? r : cli_sandbox_id(cli, a->operands[0], sandbox, &e);

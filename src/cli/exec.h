@@ -5,9 +5,9 @@
 #include "cli/command.h"
 
 struct exec_plan {
-    const char *sandbox;       /* borrowed */
-    const char *attach;        /* borrowed; NULL: start argv */
-    const char *const *argv;   /* borrowed */
+    const char *sandbox;     /* borrowed */
+    const char *attach;      /* borrowed; NULL: start argv */
+    const char *const *argv; /* borrowed */
     size_t n_argv;
     bool with_stdin;
     bool tty;
@@ -15,6 +15,7 @@ struct exec_plan {
 };
 
 /* Runs it to its end. On failure the error is the caller's to tell. */
-MUST_CHECK int exec_run(struct cli *cli, const struct exec_plan *plan, struct command_end *ret, struct err *e);
+MUST_CHECK int exec_run(struct cli *cli, const struct exec_plan *plan, struct command_end *ret,
+                        struct err *e);
 /* With --json prints the command object. */
 void exec_print_end(const struct cli *cli, const struct command_end *end);

@@ -104,7 +104,9 @@ static uint32_t host_hash(const char *text)
 
 char *host_cgroup(const struct host *host)
 {
-    return str_eq(host->state_dir, HOST_STATE_DIR) ? xstrdup("space") : xasprintf("space-%08x", host_hash(host->state_dir));
+    return str_eq(host->state_dir, HOST_STATE_DIR)
+               ? xstrdup("space")
+               : xasprintf("space-%08x", host_hash(host->state_dir));
 }
 
 void host_cgroup_remove(const struct host *host)
@@ -115,7 +117,8 @@ void host_cgroup_remove(const struct host *host)
     for (size_t i = 0; i < ARRAY_SIZE(hierarchies); i++) {
         cleanup_free char *path = xasprintf("/sys/fs/cgroup%s/%s", hierarchies[i], name);
 
-        IGNORE_RESULT(rmdir(path)); /* not there in this version of cgroups, or machines live on in it */
+        IGNORE_RESULT(
+            rmdir(path)); /* not there in this version of cgroups, or machines live on in it */
     }
 }
 
@@ -199,8 +202,8 @@ int host_status_write(const struct host *host, const json_t *status, struct err 
     return r < 0 ? err_wrap(e, r, "writing '%s/" HOST_STATUS "'", host->run_dir) : 0;
 }
 
-static int host_get(const char *url, const char *method, const char *target, uint64_t deadline_ns, json_t **ret,
-                    struct err *e)
+static int host_get(const char *url, const char *method, const char *target, uint64_t deadline_ns,
+                    json_t **ret, struct err *e)
 {
     struct http_client_opts opts = {.max_idle = 1, .connect_timeout_ms = HEALTH_MS};
     CLEANUP(http_client_freep) struct http_client *client = NULL;
@@ -211,11 +214,13 @@ static int host_get(const char *url, const char *method, const char *target, uin
         return r;
     }
     return http_client_json(
-        client, &(struct http_json_opts){.method = method, .target = target, .deadline_ns = deadline_ns}, ret, e);
+        client,
+        &(struct http_json_opts){.method = method, .target = target, .deadline_ns = deadline_ns},
+        ret, e);
 }
 
-int host_node_call(const struct host *host, const char *method, const char *target, uint64_t deadline_ns, json_t **ret,
-                   struct err *e)
+int host_node_call(const struct host *host, const char *method, const char *target,
+                   uint64_t deadline_ns, json_t **ret, struct err *e)
 {
     cleanup_free char *url = xasprintf("unix:%s/sandbox-manager.sock", host->run_dir);
 
@@ -239,7 +244,8 @@ int host_health(const struct host *host, enum host_service service, struct err *
     case HOST_NODE_MANAGER:
         return host_node_manager_listens(host, e);
     case HOST_SANDBOX_MANAGER:
-        return host_node_call(host, "GET", "/v1/health", deadline_in_ms(HEALTH_MS), /* ret */ NULL, e);
+        return host_node_call(host, "GET", "/v1/health", deadline_in_ms(HEALTH_MS), /* ret */ NULL,
+                              e);
     case HOST_GATEWAY:
         url = host_url(host);
         return host_get(url, "GET", "/v1/health", deadline_in_ms(HEALTH_MS), /* ret */ NULL, e);
@@ -252,14 +258,16 @@ int host_health(const struct host *host, enum host_service service, struct err *
 
 int host_port_free(const struct host *host, struct err *e)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *list = NULL;
     struct url url;
     char port[16];
     int r = 0;
 
     if (url_parse(host->listen, &url) < 0 || url.scheme == URL_UNIX || url.path[0]) {
-        return err_set(e, -EINVAL, "usage", "'%s' is no address to listen at; write it as 127.0.0.1:7777", host->listen);
+        return err_set(e, -EINVAL, "usage",
+                       "'%s' is no address to listen at; write it as 127.0.0.1:7777", host->listen);
     }
     snprintf(port, sizeof(port), "%u", url.port);
     if (getaddrinfo(str_empty(url.host) ? NULL : url.host, port, &hints, &list) != 0) {
@@ -280,7 +288,8 @@ int host_port_free(const struct host *host, struct err *e)
     freeaddrinfo(list);
     if (r == -EADDRINUSE) {
         return err_set(e, r, "port_taken",
-                       "another program listens at %s; end it ('ss -ltnp' shows which), or choose another address with --listen",
+                       "another program listens at %s; end it ('ss -ltnp' shows which), or choose "
+                       "another address with --listen",
                        host->listen);
     }
     return r < 0 ? err_wrap(e, r, "listening at %s", host->listen) : 0;

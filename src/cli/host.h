@@ -34,7 +34,12 @@ struct host {
     const char *sandbox_user;
 };
 
-enum host_service { HOST_NODE_MANAGER, HOST_SANDBOX_MANAGER, HOST_GATEWAY, HOST_SERVICE_COUNT_ };
+enum host_service {
+    HOST_NODE_MANAGER,
+    HOST_SANDBOX_MANAGER,
+    HOST_GATEWAY,
+    HOST_SERVICE_COUNT_
+};
 
 void host_init(struct host *host, const struct args *a);
 void host_done(struct host *host);
@@ -63,7 +68,7 @@ MUST_CHECK int host_status_write(const struct host *host, const json_t *status, 
 /* Does it answer? Waits a second at most. */
 MUST_CHECK int host_health(const struct host *host, enum host_service service, struct err *e);
 /* One exchange with the sandbox manager; root and the gateway's user may. */
-MUST_CHECK int host_node_call(const struct host *host, const char *method, const char *target, uint64_t deadline_ns,
-                              json_t **ret, struct err *e);
+MUST_CHECK int host_node_call(const struct host *host, const char *method, const char *target,
+                              uint64_t deadline_ns, json_t **ret, struct err *e);
 /* -EADDRINUSE with a sentence when somebody listens where the gateway is to. */
 MUST_CHECK int host_port_free(const struct host *host, struct err *e);

@@ -142,7 +142,8 @@ int verb_kill(struct cli *cli)
     if (r < 0) {
         return failed(cli, &e);
     }
-    target = xasprintf("/v1/sandboxes/%s/commands/%s%s", sandbox, command, a->signal ? "/signal" : "");
+    target =
+        xasprintf("/v1/sandboxes/%s/commands/%s%s", sandbox, command, a->signal ? "/signal" : "");
     if (a->signal) {
         uint64_t number;
 

@@ -23,13 +23,14 @@ static int lease_renew(const struct lease *l)
     cleanup_json json_t *body = json_pack("{s:i}", "timeout_s", (int)LEASE_S);
     struct err e = {0};
 
-    return http_client_json(l->client,
-                            &(struct http_json_opts){.method = "PATCH",
-                                                     .target = l->target,
-                                                     .body = body,
-                                                     .watch = &watch,
-                                                     .deadline_ns = deadline_in_ms(LEASE_RETRY_MS / 2)},
-                            /* ret */ NULL, &e);
+    return http_client_json(
+        l->client,
+        &(struct http_json_opts){.method = "PATCH",
+                                 .target = l->target,
+                                 .body = body,
+                                 .watch = &watch,
+                                 .deadline_ns = deadline_in_ms(LEASE_RETRY_MS / 2)},
+        /* ret */ NULL, &e);
 }
 
 static void *lease_main(void *arg)

@@ -14,6 +14,7 @@
 struct lease;
 
 /* cli is used only to make a client. */
-MUST_CHECK int lease_start(const struct cli *cli, const char *sandbox, struct lease **ret, struct err *e);
+MUST_CHECK int lease_start(const struct cli *cli, const char *sandbox, struct lease **ret,
+                           struct err *e);
 void lease_stop(struct lease *lease);
 DEFINE_CLEANUP(struct lease *, lease_stop);

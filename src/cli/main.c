@@ -10,17 +10,22 @@
 #include "cli/help.h"
 
 static const struct opt before_opts[] = {
-    {.name = "version", .letter = 'V', .kind = OPT_FLAG, .help = "show the version",
+    {.name = "version",
+     .letter = 'V',
+     .kind = OPT_FLAG,
+     .help = "show the version",
      .offset = offsetof(struct args, once)},
     OPT_END,
 };
 
 /* Options in front of the verb: how many words they take, or a negative errno. */
-static int main_leading_options(size_t argc, const char *const *argv, struct args *args, struct err *e)
+static int main_leading_options(size_t argc, const char *const *argv, struct args *args,
+                                struct err *e)
 {
     size_t words;
     const struct verb *any = verb_find((const char *const[]){"ls", NULL}, &words);
-    struct opt_set set = {.tables = {any->opts.tables[1], before_opts}, .has_command = true, .lead = 0};
+    struct opt_set set = {
+        .tables = {any->opts.tables[1], before_opts}, .has_command = true, .lead = 0};
     struct args before = {0};
     int r;
 
@@ -80,7 +85,8 @@ static int main_no_verb(struct cli *cli, const char *const *argv)
     return main_usage(cli, &e, /* verb */ NULL);
 }
 
-static int main_run(struct cli *cli, const struct verb *v, size_t argc, const char *const *argv, struct args *args)
+static int main_run(struct cli *cli, const struct verb *v, size_t argc, const char *const *argv,
+                    struct args *args)
 {
     struct err e = {0};
     int code;
@@ -130,7 +136,8 @@ int main(int argc, char **argv)
         return CLI_EXIT_OK;
     }
     v = verb_find(words, &verb_words);
-    code = v ? main_run(&cli, v, n - verb_words, words + verb_words, &args) : main_no_verb(&cli, words);
+    code = v ? main_run(&cli, v, n - verb_words, words + verb_words, &args)
+             : main_no_verb(&cli, words);
     cli_done(&cli);
     args_done(&args);
     return code;

@@ -38,8 +38,9 @@ static bool opt_is_wanted(const struct opt *o, void *ctx)
     struct opt_wanted *w = ctx;
     bool same;
 
-    same = w->letter ? o->letter == w->letter
-                     : strlen(o->name) == w->name_len && strncmp(o->name, w->name, w->name_len) == 0;
+    same = w->letter
+               ? o->letter == w->letter
+               : strlen(o->name) == w->name_len && strncmp(o->name, w->name, w->name_len) == 0;
     if (same) {
         w->found = o;
     }
@@ -119,7 +120,8 @@ static int opt_unknown(const struct opt_set *set, const char *word, size_t len, 
     opt_each(set, opt_collect_name, &names);
     near = opt_nearest(name, list);
     if (near) {
-        return err_set(e, -EINVAL, "usage", "there is no option '--%s'; did you mean '--%s'?", name, near);
+        return err_set(e, -EINVAL, "usage", "there is no option '--%s'; did you mean '--%s'?", name,
+                       near);
     }
     return err_set(e, -EINVAL, "usage", "there is no option '--%s'", name);
 }
@@ -129,8 +131,9 @@ int opt_parse_mib(const char *text, uint64_t *ret)
     static const struct {
         const char *unit;
         uint64_t mib;
-    } units[] = {{"", 1}, {"m", 1}, {"mi", 1}, {"mib", 1}, {"mb", 1}, {"g", 1024}, {"gi", 1024},
-                 {"gib", 1024}, {"gb", 1024}, {"t", 1024 * 1024}, {"tib", 1024 * 1024}};
+    } units[] = {{"", 1},      {"m", 1},           {"mi", 1},           {"mib", 1},
+                 {"mb", 1},    {"g", 1024},        {"gi", 1024},        {"gib", 1024},
+                 {"gb", 1024}, {"t", 1024 * 1024}, {"tib", 1024 * 1024}};
     size_t digits = strspn(text, "0123456789");
     cleanup_free char *number = xstrndup(text, digits);
     uint64_t value;
@@ -197,18 +200,24 @@ static int opt_store(const struct opt *o, const char *value, struct args *args, 
         return 0;
     case OPT_LIST:
         r = opt_list_add(place, value);
-        return r < 0 ? err_set(e, r, "usage", "'--%s' is given more than %u times", o->name, OPT_LIST_MAX) : 0;
+        return r < 0 ? err_set(e, r, "usage", "'--%s' is given more than %u times", o->name,
+                               OPT_LIST_MAX)
+                     : 0;
     case OPT_NUMBER:
         r = str_to_u64(value, UINT32_MAX, place);
-        return r < 0 ? err_set(e, -EINVAL, "usage", "'--%s' wants a number, not '%s'", o->name, value) : 0;
+        return r < 0
+                   ? err_set(e, -EINVAL, "usage", "'--%s' wants a number, not '%s'", o->name, value)
+                   : 0;
     case OPT_MIB:
         r = opt_parse_mib(value, place);
-        return r < 0 ? err_set(e, -EINVAL, "usage", "'--%s' wants a size such as 512M or 2G, not '%s'", o->name, value)
+        return r < 0 ? err_set(e, -EINVAL, "usage",
+                               "'--%s' wants a size such as 512M or 2G, not '%s'", o->name, value)
                      : 0;
     case OPT_SECONDS:
         r = opt_parse_seconds(value, place);
         if (r < 0) {
-            return err_set(e, -EINVAL, "usage", "'--%s' wants a time such as 90s, 5m or 2h, not '%s'", o->name, value);
+            return err_set(e, -EINVAL, "usage",
+                           "'--%s' wants a time such as 90s, 5m or 2h, not '%s'", o->name, value);
         }
         if (place == &args->timeout_s) {
             args->timeout_given = true;
@@ -224,7 +233,8 @@ static int opt_store(const struct opt *o, const char *value, struct args *args, 
 static int opt_parse_long(struct opt_parser *p, const char *word, struct err *e)
 {
     const char *equals = strchr(word, '=');
-    struct opt_wanted w = {.name = word, .name_len = equals ? (size_t)(equals - word) : strlen(word)};
+    struct opt_wanted w = {.name = word,
+                           .name_len = equals ? (size_t)(equals - word) : strlen(word)};
 
     if (!opt_each(p->set, opt_is_wanted, &w)) {
         return opt_unknown(p->set, word, w.name_len, e);
@@ -239,8 +249,8 @@ static int opt_parse_long(struct opt_parser *p, const char *word, struct err *e)
         return opt_store(w.found, equals + 1, p->args, e);
     }
     if (p->at >= p->argc) {
-        return err_set(e, -EINVAL, "usage", "'--%s' wants a value: --%s %s", w.found->name, w.found->name,
-                       w.found->arg);
+        return err_set(e, -EINVAL, "usage", "'--%s' wants a value: --%s %s", w.found->name,
+                       w.found->name, w.found->arg);
     }
     return opt_store(w.found, p->argv[p->at++], p->args, e);
 }
@@ -265,7 +275,8 @@ static int opt_parse_letters(struct opt_parser *p, const char *letters, struct e
             return opt_store(w.found, c + 1, p->args, e);
         }
         if (p->at >= p->argc) {
-            return err_set(e, -EINVAL, "usage", "'-%c' wants a value: -%c %s", *c, *c, w.found->arg);
+            return err_set(e, -EINVAL, "usage", "'-%c' wants a value: -%c %s", *c, *c,
+                           w.found->arg);
         }
         return opt_store(w.found, p->argv[p->at++], p->args, e);
     }
@@ -290,7 +301,8 @@ static int opt_count_operands(const struct opt_set *set, const struct args *args
         return 0;
     }
     if (args->n_operands < min) {
-        return err_set(e, -EINVAL, "usage", "%s is missing", args->n_operands ? "an operand" : "the operand");
+        return err_set(e, -EINVAL, "usage", "%s is missing",
+                       args->n_operands ? "an operand" : "the operand");
     }
     if (args->n_operands > max) {
         return err_set(e, -EINVAL, "usage", "'%s' is one operand too many", args->operands[max]);
@@ -298,7 +310,8 @@ static int opt_count_operands(const struct opt_set *set, const struct args *args
     return 0;
 }
 
-int opt_parse(const struct opt_set *set, size_t argc, const char *const *argv, struct args *args, struct err *e)
+int opt_parse(const struct opt_set *set, size_t argc, const char *const *argv, struct args *args,
+              struct err *e)
 {
     struct opt_parser p = {.set = set, .argc = argc, .argv = argv, .args = args};
     bool only_operands = false;

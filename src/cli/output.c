@@ -60,8 +60,8 @@ static int output_wait(int fd, const struct sigs *sigs)
     return p[0].revents ? -EINTR : 0;
 }
 
-int output_write(struct output *o, enum output_stream stream, const void *data, size_t len, const struct sigs *sigs,
-                 size_t *ret_written)
+int output_write(struct output *o, enum output_stream stream, const void *data, size_t len,
+                 const struct sigs *sigs, size_t *ret_written)
 {
     int fd = stream_fds[stream];
     size_t step = fd_never_waits(fd) ? len : PIPE_BUF;

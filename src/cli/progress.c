@@ -82,8 +82,8 @@ static void progress_draw(struct progress *p)
     progress_bar(p, amount, sizeof(amount));
     ui_age((clock_now_ns() - p->started_ns) / NS_PER_S, age, sizeof(age));
     snprintf(line, sizeof(line), "%c %s%s  %s", wheel[p->turn++ % 4], p->text, amount, age);
-    fprintf(stderr, "\r%s%.*s%s\033[K", p->colour ? "\033[2m" : "", (int)ui_prefix(line, width - 1), line,
-            p->colour ? "\033[0m" : "");
+    fprintf(stderr, "\r%s%.*s%s\033[K", p->colour ? "\033[2m" : "", (int)ui_prefix(line, width - 1),
+            line, p->colour ? "\033[0m" : "");
     fflush(stderr);
     p->drawn = true;
 }
@@ -133,7 +133,8 @@ struct progress *progress_start(const struct ui *ui, const char *fmt, ...)
     pthread_cond_init(&p->changed, &attr);
     pthread_condattr_destroy(&attr);
     /* Without the thread there is no line, and nothing else is lost. */
-    p->threaded = ui->err_tty && !ui->quiet && pthread_create(&p->thread, /* attr */ NULL, progress_main, p) == 0;
+    p->threaded = ui->err_tty && !ui->quiet &&
+                  pthread_create(&p->thread, /* attr */ NULL, progress_main, p) == 0;
     return p;
 }
 

@@ -20,7 +20,7 @@
 #define REMOVE_AGAIN_MS 1000u
 
 struct run {
-    struct cli *cli;  /* borrowed */
+    struct cli *cli; /* borrowed */
     struct sigs sigs;
     struct lease *lease; /* owned; NULL with --keep */
     char id[ID_SIZE];
@@ -99,7 +99,8 @@ static int run_copies(struct run *run, bool in, struct err *e)
         }
     }
     if (result.n_errors > 0) {
-        return err_set(e, -EIO, "copy_failed", "not everything could be copied %s", in ? "in" : "out");
+        return err_set(e, -EIO, "copy_failed", "not everything could be copied %s",
+                       in ? "in" : "out");
     }
     return 0;
 }
@@ -173,8 +174,10 @@ static void run_remove(struct run *run)
     }
     progress_end(progress);
     if (r < 0) {
-        ui_warn(&run->cli->ui, "sandbox %s is still there and ends by itself within the hour, or with 'space rm': %s",
-                run->id, e.msg);
+        ui_warn(
+            &run->cli->ui,
+            "sandbox %s is still there and ends by itself within the hour, or with 'space rm': %s",
+            run->id, e.msg);
     }
 }
 

@@ -16,7 +16,10 @@ struct sigs {
     sigset_t before;
 };
 
-#define SIGS_INIT {.fd = FD_NONE, .end_fd = FD_NONE}
+#define SIGS_INIT \
+    { \
+        .fd = FD_NONE, .end_fd = FD_NONE \
+    }
 
 /* with_window: SIGWINCH and SIGCONT too. */
 MUST_CHECK int sigs_open(struct sigs *s, bool with_window, struct err *e);

@@ -60,7 +60,8 @@ static ssize_t stdin_read(const struct stdin_pump *p)
     return n < 0 ? -errno : n;
 }
 
-static int stdin_call_new(const struct stdin_pump *p, bool eof, struct http_call **ret, struct err *e)
+static int stdin_call_new(const struct stdin_pump *p, bool eof, struct http_call **ret,
+                          struct err *e)
 {
     const struct pollfd watch = {.fd = p->stop_fd, .events = POLLIN};
     cleanup_free char *target = xasprintf("%s?eof=%d", p->target, eof ? 1 : 0);
@@ -216,8 +217,8 @@ static void stdin_free(struct stdin_pump *p)
 }
 DEFINE_CLEANUP(struct stdin_pump *, stdin_free);
 
-int stdin_start(const struct cli *cli, const char *sandbox, const char *command, int fd, struct stdin_pump **ret,
-                struct err *e)
+int stdin_start(const struct cli *cli, const char *sandbox, const char *command, int fd,
+                struct stdin_pump **ret, struct err *e)
 {
     CLEANUP(stdin_freep) struct stdin_pump *p = xnew(struct stdin_pump);
     int r;

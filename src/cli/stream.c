@@ -22,19 +22,19 @@ struct stream {
     struct http_call *call;          /* owned; NULL: not connected */
     struct stdin_pump *pump;         /* owned; NULL: none */
     struct output output;
-    struct buf in;                   /* bytes of frames not taken yet */
-    char id[ID_SIZE];                /* empty until the command is known */
-    uint64_t offset;                 /* output bytes taken */
+    struct buf in;    /* bytes of frames not taken yet */
+    char id[ID_SIZE]; /* empty until the command is known */
+    uint64_t offset;  /* output bytes taken */
     uint64_t silent_after_ns;
-    uint64_t lost_until_ns;          /* give up reattaching; 0: connected */
+    uint64_t lost_until_ns; /* give up reattaching; 0: connected */
     uint64_t retry_ms;
-    uint64_t grace_ns;               /* DEADLINE_NEVER: nobody asked the command to end */
-    int pending_signal;              /* came before the command was known */
+    uint64_t grace_ns;  /* DEADLINE_NEVER: nobody asked the command to end */
+    int pending_signal; /* came before the command was known */
     int last_signal;
     unsigned n_interrupts;
-    bool fresh;                      /* just connected: what came with the head is not seen by poll */
-    bool reader_gone;                /* our standard output was closed */
-    json_t *end;                     /* owned: the command object of 'E' */
+    bool fresh;       /* just connected: what came with the head is not seen by poll */
+    bool reader_gone; /* our standard output was closed */
+    json_t *end;      /* owned: the command object of 'E' */
 };
 
 static void stream_done(struct stream *s)
@@ -55,7 +55,8 @@ static void stream_hang_up(struct stream *s)
     buf_reset(&s->in);
 }
 
-static int stream_open(struct stream *s, const char *method, const char *target, const json_t *body, struct err *e)
+static int stream_open(struct stream *s, const char *method, const char *target, const json_t *body,
+                       struct err *e)
 {
     cleanup_free char *text = body ? json_text(body) : NULL;
     struct http_headers headers = HTTP_HEADERS_INIT;
@@ -106,8 +107,8 @@ static int stream_attach(struct stream *s, struct err *e)
             return r;
         }
     }
-    target = xasprintf("/v1/sandboxes/%s/commands/%s/output?offset=%llu&follow=1", s->spec->sandbox, s->id,
-                       (unsigned long long)s->offset);
+    target = xasprintf("/v1/sandboxes/%s/commands/%s/output?offset=%llu&follow=1", s->spec->sandbox,
+                       s->id, (unsigned long long)s->offset);
     return stream_open(s, "GET", target, /* body */ NULL, e);
 }
 
@@ -187,7 +188,8 @@ static int stream_take_output(struct stream *s, enum output_stream stream, const
 
     while (done < f->len && !s->reader_gone) {
         size_t written = 0;
-        int r = output_write(&s->output, stream, f->payload + done, f->len - done, s->spec->sigs, &written);
+        int r = output_write(&s->output, stream, f->payload + done, f->len - done, s->spec->sigs,
+                             &written);
 
         done += written;
         if (r == -EINTR && stream_signals(s)) {
@@ -220,7 +222,8 @@ static int stream_take_gap(struct stream *s, const struct frame *f, struct err *
     if (from < 0 || to < from || (uint64_t)to < s->offset) {
         return err_set(e, -EBADMSG, "bad_answer", "the service skips output backwards");
     }
-    ui_warn(&s->cli->ui, "%lld bytes of output are no longer kept and are missing here", (long long)(to - from));
+    ui_warn(&s->cli->ui, "%lld bytes of output are no longer kept and are missing here",
+            (long long)(to - from));
     s->offset = (uint64_t)to;
     return 0;
 }
@@ -259,7 +262,8 @@ static int stream_take(struct stream *s, const struct frame *f, struct err *e)
     case FRAME_ERROR:
         return stream_take_error(f, e);
     default:
-        return err_set(e, -EBADMSG, "bad_answer", "the service sends a frame of unknown type %u", (unsigned)f->type);
+        return err_set(e, -EBADMSG, "bad_answer", "the service sends a frame of unknown type %u",
+                       (unsigned)f->type);
     }
 }
 
@@ -275,7 +279,8 @@ static int stream_take_frames(struct stream *s, struct err *e)
             return 0;
         }
         if (r < 0) {
-            return err_set(e, -EBADMSG, "bad_answer", "the service sends what is not a stream of frames");
+            return err_set(e, -EBADMSG, "bad_answer",
+                           "the service sends what is not a stream of frames");
         }
         r = stream_take(s, &f, e);
         if (r != 0) {
@@ -368,7 +373,8 @@ static int stream_lost(struct stream *s, struct err *e)
     if (e) {
         *e = mine;
     }
-    return err_wrap(e, mine.code == -ECANCELED ? -EIO : mine.code, "the connection to the command is lost");
+    return err_wrap(e, mine.code == -ECANCELED ? -EIO : mine.code,
+                    "the connection to the command is lost");
 }
 
 /* A broken stream: remembers until when to try. */
@@ -427,7 +433,8 @@ static int stream_first(struct stream *s, struct err *e)
         return 0;
     }
     /* Refused or never sent: nothing was started. A break on the way: it may have been. */
-    if (mine.code != -ECONNRESET && mine.code != -EBADMSG && mine.code != -ETIMEDOUT && mine.code != -EPIPE) {
+    if (mine.code != -ECONNRESET && mine.code != -EBADMSG && mine.code != -ETIMEDOUT &&
+        mine.code != -EPIPE) {
         cli_explain(s->cli, &mine);
         if (e) {
             *e = mine;
@@ -470,9 +477,11 @@ static int stream_finish(struct stream *s, int r, struct command_end *ret, struc
     return 0;
 }
 
-int stream_run(struct cli *cli, const struct command_spec *spec, struct command_end *ret, struct err *e)
+int stream_run(struct cli *cli, const struct command_spec *spec, struct command_end *ret,
+               struct err *e)
 {
-    CLEANUP(stream_done) struct stream s = {
+    CLEANUP(stream_done)
+    struct stream s = {
         .cli = cli,
         .spec = spec,
         .in = BUF_INIT(FRAME_PAYLOAD_MAX + 2 * STREAM_READ),

@@ -18,4 +18,5 @@
 
 #include "cli/command.h"
 
-MUST_CHECK int stream_run(struct cli *cli, const struct command_spec *spec, struct command_end *ret, struct err *e);
+MUST_CHECK int stream_run(struct cli *cli, const struct command_spec *spec, struct command_end *ret,
+                          struct err *e);

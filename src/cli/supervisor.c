@@ -29,8 +29,8 @@
 #define RUN_ONCE_OUTPUT_MAX 65536u
 
 struct service {
-    pid_t pid;  /* 0: does not run */
-    int pidfd;  /* owned */
+    pid_t pid; /* 0: does not run */
+    int pidfd; /* owned */
     bool wanted;
     unsigned quick_ends; /* in a row */
     unsigned restarts;
@@ -106,17 +106,18 @@ static void supervisor_write_status(struct supervisor *sup)
 {
     cleanup_free char *url = host_url(sup->host);
     json_t *list = json_array();
-    cleanup_json json_t *doc =
-        json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:o}", "pid", (int)getpid(), "version", SPACE_VERSION, "url", url,
-                  "listen", sup->host->listen, "state_dir", sup->host->state_dir, "started_at_ms",
-                  (json_int_t)sup->since_ms, "services", list);
+    cleanup_json json_t *doc = json_pack(
+        "{s:i, s:s, s:s, s:s, s:s, s:I, s:o}", "pid", (int)getpid(), "version", SPACE_VERSION,
+        "url", url, "listen", sup->host->listen, "state_dir", sup->host->state_dir, "started_at_ms",
+        (json_int_t)sup->since_ms, "services", list);
     struct err e = {0};
 
     ASSERT(doc);
     for (size_t i = 0; i < HOST_SERVICE_COUNT_; i++) {
         const struct service *s = &sup->services[i];
 
-        json_array_append_new(list, json_pack("{s:s, s:i, s:i}", "name", host_service_name((enum host_service)i), "pid",
+        json_array_append_new(list, json_pack("{s:s, s:i, s:i}", "name",
+                                              host_service_name((enum host_service)i), "pid",
                                               (int)s->pid, "restarts", (int)s->restarts));
     }
     if (host_status_write(sup->host, doc, &e) < 0) {
@@ -143,13 +144,15 @@ static int supervisor_user(const char *name, const struct passwd **ret, struct e
     errno = 0;
     *ret = getpwnam(name);
     if (!*ret) {
-        return err_set(e, -ENOENT, "no_such_user", "there is no user '%s'; 'space up' without --no-setup makes it", name);
+        return err_set(e, -ENOENT, "no_such_user",
+                       "there is no user '%s'; 'space up' without --no-setup makes it", name);
     }
     return 0;
 }
 
 /* In the child: nothing here may come back, and only what is safe after fork in one thread. */
-static void child_run(const struct supervisor *sup, const struct child_spec *spec, pid_t parent, int status_fd)
+static void child_run(const struct supervisor *sup, const struct child_spec *spec, pid_t parent,
+                      int status_fd)
 {
     static const char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     const char *level = getenv("SPACE_LOG");
@@ -159,7 +162,8 @@ static void child_run(const struct supervisor *sup, const struct child_spec *spe
     struct rlimit files;
     int r;
 
-    if (level && (size_t)snprintf(log_level, sizeof(log_level), "SPACE_LOG=%s", level) < sizeof(log_level)) {
+    if (level &&
+        (size_t)snprintf(log_level, sizeof(log_level), "SPACE_LOG=%s", level) < sizeof(log_level)) {
         envp[2] = log_level;
     }
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -189,8 +193,8 @@ out:
     _exit(127);
 }
 
-static int child_start(const struct supervisor *sup, const struct child_spec *spec, pid_t *ret_pid, int *ret_pidfd,
-                       struct err *e)
+static int child_start(const struct supervisor *sup, const struct child_spec *spec, pid_t *ret_pid,
+                       int *ret_pidfd, struct err *e)
 {
     cleanup_close int read_fd = FD_NONE;
     cleanup_close int write_fd = FD_NONE;
@@ -222,8 +226,10 @@ static int child_start(const struct supervisor *sup, const struct child_spec *sp
         kill(pid, SIGKILL);
         waitpid(pid, /* status */ NULL, 0);
         fd_close(pidfd);
-        return r == -ENOENT ? err_set(e, r, "not_installed", "there is no program '%s'; is SPACE installed?", spec->argv[0])
-                            : err_wrap(e, r, "starting '%s'", spec->argv[0]);
+        return r == -ENOENT
+                   ? err_set(e, r, "not_installed", "there is no program '%s'; is SPACE installed?",
+                             spec->argv[0])
+                   : err_wrap(e, r, "starting '%s'", spec->argv[0]);
     }
     *ret_pid = pid;
     *ret_pidfd = pidfd;
@@ -244,7 +250,8 @@ static void status_words(int status, char *ret, size_t size)
 
 static int service_log(const struct supervisor *sup, enum host_service which, off_t *ret_start)
 {
-    cleanup_free char *path = xasprintf("%s/%s.log", sup->host->log_dir, host_service_program(which));
+    cleanup_free char *path =
+        xasprintf("%s/%s.log", sup->host->log_dir, host_service_program(which));
     struct stat st;
     int fd;
 
@@ -271,16 +278,17 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
     const struct host *h = sup->host;
     cleanup_free char *program = xasprintf("%s/%s", h->libexec_dir, host_service_program(which));
     cleanup_free char *cgroup = host_cgroup(h);
-    cleanup_free char *gateway_dir = xasprintf("%s/gateway", h->state_dir); /* all that it may see */
+    cleanup_free char *gateway_dir =
+        xasprintf("%s/gateway", h->state_dir); /* all that it may see */
     /* The console is served where it is installed. */
     bool console = access(SPACE_SHARE_DIR "/console", R_OK) == 0;
     const char *const argvs[HOST_SERVICE_COUNT_][10] = {
-        [HOST_NODE_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir, "--user",
-                               h->sandbox_user, "--cgroup", cgroup},
-        [HOST_SANDBOX_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir, "--gateway-user",
-                                  h->gateway_user},
-        [HOST_GATEWAY] = {program, "--state-dir", gateway_dir, "--run-dir", h->run_dir, "--listen", h->listen,
-                          console ? "--console" : NULL, SPACE_SHARE_DIR "/console"},
+        [HOST_NODE_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir,
+                               "--user", h->sandbox_user, "--cgroup", cgroup},
+        [HOST_SANDBOX_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir,
+                                  "--gateway-user", h->gateway_user},
+        [HOST_GATEWAY] = {program, "--state-dir", gateway_dir, "--run-dir", h->run_dir, "--listen",
+                          h->listen, console ? "--console" : NULL, SPACE_SHARE_DIR "/console"},
     };
     const char *const users[HOST_SERVICE_COUNT_] = {
         [HOST_SANDBOX_MANAGER] = h->sandbox_user,
@@ -288,12 +296,14 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
     };
     struct service *s = &sup->services[which];
     cleanup_close int log_fd = service_log(sup, which, &s->log_start);
-    struct child_spec spec = {.argv = argvs[which], .out_fd = log_fd, .err_fd = log_fd, .dies_with_us = true};
+    struct child_spec spec = {
+        .argv = argvs[which], .out_fd = log_fd, .err_fd = log_fd, .dies_with_us = true};
     int r;
 
     ASSERT(s->pid == 0);
     if (log_fd < 0) {
-        return err_wrap(e, log_fd, "opening the log of the %s in '%s'", host_service_name(which), h->log_dir);
+        return err_wrap(e, log_fd, "opening the log of the %s in '%s'", host_service_name(which),
+                        h->log_dir);
     }
     r = supervisor_user(users[which], &spec.user, e);
     r = r < 0 ? r : child_start(sup, &spec, &s->pid, &s->pidfd, e);
@@ -308,7 +318,8 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
 /* The end of what it said since it was started, for an error. */
 static char *service_last_words(const struct supervisor *sup, enum host_service which)
 {
-    cleanup_free char *path = xasprintf("%s/%s.log", sup->host->log_dir, host_service_program(which));
+    cleanup_free char *path =
+        xasprintf("%s/%s.log", sup->host->log_dir, host_service_program(which));
     cleanup_close int fd = sup->to_files ? fs_open(path, O_RDONLY, 0) : FD_NONE;
     char text[LAST_WORDS + 1];
     struct stat st;
@@ -349,9 +360,11 @@ static bool service_reap(struct service *s, char *words, size_t size)
 /* Waits for its end or a signal to us. */
 static void service_wait(const struct supervisor *sup, const struct service *s, uint64_t ms)
 {
-    struct pollfd p[] = {{.fd = s->pid ? s->pidfd : -1, .events = POLLIN}, {.fd = sup->signal_fd, .events = POLLIN}};
+    struct pollfd p[] = {{.fd = s->pid ? s->pidfd : -1, .events = POLLIN},
+                         {.fd = sup->signal_fd, .events = POLLIN}};
 
-    IGNORE_RESULT(poll(p, ARRAY_SIZE(p), (int)ms)); /* whatever happened is looked at by the caller */
+    IGNORE_RESULT(
+        poll(p, ARRAY_SIZE(p), (int)ms)); /* whatever happened is looked at by the caller */
 }
 
 int supervisor_start(struct supervisor *sup, enum host_service which, struct err *e)
@@ -374,12 +387,12 @@ int supervisor_start(struct supervisor *sup, enum host_service which, struct err
         if (service_reap(s, words, sizeof(words))) {
             cleanup_free char *last = service_last_words(sup, which);
 
-            return err_set(e, -EIO, "service_failed", "the %s %s%s%.250s", host_service_name(which), words,
-                           *last ? ": " : "", last);
+            return err_set(e, -EIO, "service_failed", "the %s %s%s%.250s", host_service_name(which),
+                           words, *last ? ": " : "", last);
         }
         if (deadline_passed(until_ns)) {
-            return err_set(e, -ETIMEDOUT, "service_silent", "the %s does not answer: %s", host_service_name(which),
-                           health.msg);
+            return err_set(e, -ETIMEDOUT, "service_silent", "the %s does not answer: %s",
+                           host_service_name(which), health.msg);
         }
         health = (struct err){0};
         service_wait(sup, s, PROBE_EVERY_MS);
@@ -397,7 +410,8 @@ static void service_ended(struct service *s, const char *name, const char *words
     wait_ms = (uint64_t)SUPERVISOR_BACKOFF_FIRST_MS << MIN(s->quick_ends - 1, 16u);
     wait_ms = MIN(wait_ms, (uint64_t)SUPERVISOR_BACKOFF_MAX_MS);
     s->again_ns = deadline_in_ms(wait_ms);
-    log_error(NULL, "the %s %s; starting it again in %llu ms", name, words, (unsigned long long)wait_ms);
+    log_error(NULL, "the %s %s; starting it again in %llu ms", name, words,
+              (unsigned long long)wait_ms);
 }
 
 /* Looks after every service once. */
@@ -439,7 +453,8 @@ int supervisor_loop(struct supervisor *sup)
         uint64_t next_ns = DEADLINE_NEVER;
 
         for (size_t i = 0; i < HOST_SERVICE_COUNT_; i++) {
-            p[i] = (struct pollfd){.fd = sup->services[i].pid ? sup->services[i].pidfd : -1, .events = POLLIN};
+            p[i] = (struct pollfd){.fd = sup->services[i].pid ? sup->services[i].pidfd : -1,
+                                   .events = POLLIN};
             next_ns = MIN(next_ns, sup->services[i].again_ns);
         }
         p[HOST_SERVICE_COUNT_] = (struct pollfd){.fd = sup->signal_fd, .events = POLLIN};
@@ -516,12 +531,13 @@ static const char *last_line(char *text, const char *program)
     return line;
 }
 
-int supervisor_run_once(struct supervisor *sup, const char *const *argv, const char *user, char **ret_output,
-                        struct err *e)
+int supervisor_run_once(struct supervisor *sup, const char *const *argv, const char *user,
+                        char **ret_output, struct err *e)
 {
     cleanup_close int out_fd = memfd_create("out", MFD_CLOEXEC);
     cleanup_close int err_fd = memfd_create("err", MFD_CLOEXEC);
-    struct child_spec spec = {.argv = argv, .out_fd = out_fd, .err_fd = err_fd, .dies_with_us = true};
+    struct child_spec spec = {
+        .argv = argv, .out_fd = out_fd, .err_fd = err_fd, .dies_with_us = true};
     struct service child = {.pidfd = FD_NONE};
     uint64_t until_ns = deadline_in_ms(RUN_ONCE_MS);
     char words[64] = "";

@@ -36,8 +36,8 @@ MUST_CHECK int supervisor_take_signals(struct supervisor *sup, struct err *e);
 /* Starts one and waits until it answers. -ECANCELED: asked to stop. */
 MUST_CHECK int supervisor_start(struct supervisor *sup, enum host_service service, struct err *e);
 /* Runs a program to its end as this user (NULL: ours); *ret_output is what it printed (standard output). -ECANCELED as above. */
-MUST_CHECK int supervisor_run_once(struct supervisor *sup, const char *const *argv, const char *user, char **ret_output,
-                                   struct err *e);
+MUST_CHECK int supervisor_run_once(struct supervisor *sup, const char *const *argv,
+                                   const char *user, char **ret_output, struct err *e);
 /* Keeps all running until a signal asks us to stop; then stops all. Gives back the signal. */
 int supervisor_loop(struct supervisor *sup);
 /* Stops all, last started first. */

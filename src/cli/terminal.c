@@ -20,7 +20,11 @@
 #define TERMINAL_RETRY_MAX_MS 3000u
 
 /* Enter ~ . among what is typed. */
-enum escape_state { ESCAPE_TEXT, ESCAPE_LINE_START, ESCAPE_TILDE };
+enum escape_state {
+    ESCAPE_TEXT,
+    ESCAPE_LINE_START,
+    ESCAPE_TILDE
+};
 
 struct terminal {
     struct cli *cli;                 /* borrowed */
@@ -65,7 +69,8 @@ void terminal_prepare(json_t *body)
     json_t *text;
 
     terminal_local_size(&size);
-    json_object_set_new(body, "pty", json_pack("{s:i, s:i}", "rows", (int)size.rows, "cols", (int)size.cols));
+    json_object_set_new(body, "pty",
+                        json_pack("{s:i, s:i}", "rows", (int)size.rows, "cols", (int)size.cols));
     if (!env) {
         env = json_object();
         json_object_set_new(body, "env", env);
@@ -102,7 +107,8 @@ static int terminal_create(struct terminal *t, struct err *e)
     return str_copy(t->id, sizeof(t->id), id);
 }
 
-static int terminal_send(struct terminal *t, enum ws_type type, const void *data, size_t len, struct err *e)
+static int terminal_send(struct terminal *t, enum ws_type type, const void *data, size_t len,
+                         struct err *e)
 {
     return ws_write(t->ws, type, data, len, deadline_in_ms(TERMINAL_WRITE_MS), e);
 }
@@ -121,8 +127,8 @@ static int terminal_send_size(struct terminal *t, struct err *e)
 
 static int terminal_connect(struct terminal *t, struct err *e)
 {
-    cleanup_free char *target = xasprintf("/v1/sandboxes/%s/commands/%s/terminal?offset=%llu", t->spec->sandbox, t->id,
-                                          (unsigned long long)t->offset);
+    cleanup_free char *target = xasprintf("/v1/sandboxes/%s/commands/%s/terminal?offset=%llu",
+                                          t->spec->sandbox, t->id, (unsigned long long)t->offset);
     struct ws_opts opts = {.deadline_ns = deadline_in_ms(CLI_CALL_TIMEOUT_MS)};
     int r;
 
@@ -208,7 +214,8 @@ static int terminal_write_output(struct terminal *t, const struct ws_message *m,
 
     while (done < m->len) {
         size_t written = 0;
-        int r = output_write(&t->output, OUTPUT_STDOUT, m->data + done, m->len - done, t->spec->sigs, &written);
+        int r = output_write(&t->output, OUTPUT_STDOUT, m->data + done, m->len - done,
+                             t->spec->sigs, &written);
 
         done += written;
         if (r == -EINTR) {
@@ -253,8 +260,9 @@ static int terminal_take_text(struct terminal *t, const struct ws_message *m, st
     if (str_eq(type, "error")) {
         json_t *error = json_object_get(doc, "error");
 
-        return err_set(e, -ECONNRESET, /* reason */ NULL, "%.300s",
-                       json_get_string(json_is_object(error) ? error : doc, "message", "the terminal broke"));
+        return err_set(
+            e, -ECONNRESET, /* reason */ NULL, "%.300s",
+            json_get_string(json_is_object(error) ? error : doc, "message", "the terminal broke"));
     }
     return 0;
 }
@@ -275,7 +283,8 @@ static int terminal_receive(struct terminal *t, struct err *e)
         t->heard_ns = clock_now_ns();
         t->lost_until_ns = 0;
         if (m.type == WS_CLOSE) {
-            return err_set(e, -ECONNRESET, /* reason */ NULL, "the service closed the terminal (%u)", m.close_code);
+            return err_set(e, -ECONNRESET, /* reason */ NULL,
+                           "the service closed the terminal (%u)", m.close_code);
         }
         r = m.type == WS_BINARY ? terminal_write_output(t, &m, e) : terminal_take_text(t, &m, e);
         if (r != 0) {
@@ -383,7 +392,8 @@ static int terminal_lost(struct terminal *t, struct err *e)
         return 0;
     }
     cli_explain(t->cli, &mine);
-    return err_set(e, mine.code, mine.reason, "the connection to the terminal is lost: %.300s", mine.msg);
+    return err_set(e, mine.code, mine.reason, "the connection to the terminal is lost: %.300s",
+                   mine.msg);
 }
 
 static int terminal_broken(struct terminal *t, const struct err *cause, struct err *e)
@@ -447,9 +457,11 @@ static int terminal_finish(struct terminal *t, int r, struct command_end *ret)
     return 0;
 }
 
-int terminal_run(struct cli *cli, const struct command_spec *spec, struct command_end *ret, struct err *e)
+int terminal_run(struct cli *cli, const struct command_spec *spec, struct command_end *ret,
+                 struct err *e)
 {
-    CLEANUP(terminal_done) struct terminal t = {
+    CLEANUP(terminal_done)
+    struct terminal t = {
         .cli = cli, .spec = spec, .typing = spec->with_stdin, .escape = ESCAPE_LINE_START};
     struct err mine = {0};
     int r;

@@ -15,4 +15,5 @@
 /* Adds "pty" and TERM to the body of a command, from our terminal. */
 void terminal_prepare(json_t *body);
 /* with_stdin: type; else only watch. */
-MUST_CHECK int terminal_run(struct cli *cli, const struct command_spec *spec, struct command_end *ret, struct err *e);
+MUST_CHECK int terminal_run(struct cli *cli, const struct command_spec *spec,
+                            struct command_end *ret, struct err *e);

@@ -46,9 +46,9 @@ static int put(int fd, const char *path, const char *text)
 
 static void paths_that_could_leave_are_refused(void)
 {
-    static const char *const bad[] = {"",     "/",     "/a",     "a/",   "a//b", ".",       "..",
-                                      "a/..", "../a",  "a/../b", "./a",  "a/.",  "a/./b",   "..//",
-                                      "//",   "a/b/..", "a/b/../../../c"};
+    static const char *const bad[] = {"",      "/",    "/a",   "a/",     "a//b",          ".",
+                                      "..",    "a/..", "../a", "a/../b", "./a",           "a/.",
+                                      "a/./b", "..//", "//",   "a/b/..", "a/b/../../../c"};
     static const char *const good[] = {"a", "a/b", "...", "..a", "a..", ".a", "a\nb", "\xff", "-"};
     char long_name[300];
     struct place p;
@@ -144,5 +144,5 @@ static void zeros_become_holes(void)
     place_done(&p);
 }
 
-TEST_MAIN(T(paths_that_could_leave_are_refused), T(links_are_never_followed), T(an_unfinished_file_leaves_nothing),
-          T(zeros_become_holes))
+TEST_MAIN(T(paths_that_could_leave_are_refused), T(links_are_never_followed),
+          T(an_unfinished_file_leaves_nothing), T(zeros_become_holes))

@@ -17,7 +17,8 @@ static void foreign_text_is_cleaned(void)
     check_clean("a\nb\tc", 5, true, "a\nb\tc");
     check_clean("a\0b", 3, true, "a\\x00b");
     check_clean("\r\177", 2, true, "\\x0d\\x7f");
-    check_clean("caf\xc3\xa9 \xe2\x98\x95 \xf0\x9f\x98\x80", 14, false, "caf\xc3\xa9 \xe2\x98\x95 \xf0\x9f\x98\x80");
+    check_clean("caf\xc3\xa9 \xe2\x98\x95 \xf0\x9f\x98\x80", 14, false,
+                "caf\xc3\xa9 \xe2\x98\x95 \xf0\x9f\x98\x80");
     check_clean("\xc2\x9b", 2, false, "\\xc2\\x9b");
     check_clean("\xe2\x80\xae", 3, false, "\\xe2\\x80\\xae");
     check_clean("\xff\xc3", 2, false, "\\xff\\xc3");
@@ -54,8 +55,13 @@ static void sizes_and_ages(void)
     static const struct {
         uint64_t bytes;
         const char *text;
-    } sizes[] = {{0, "0 B"},           {1023, "1023 B"},         {1024, "1.0 KiB"},    {1536, "1.5 KiB"},
-                 {100 << 10, "100 KiB"}, {256 << 20, "256 MiB"}, {UINT64_MAX, "16384 PiB"}};
+    } sizes[] = {{0, "0 B"},
+                 {1023, "1023 B"},
+                 {1024, "1.0 KiB"},
+                 {1536, "1.5 KiB"},
+                 {100 << 10, "100 KiB"},
+                 {256 << 20, "256 MiB"},
+                 {UINT64_MAX, "16384 PiB"}};
     static const struct {
         uint64_t seconds;
         const char *text;
@@ -117,5 +123,5 @@ static void tables_are_cut_to_the_width(void)
                     "bbbb        2  a ...\n");
 }
 
-TEST_MAIN(T(foreign_text_is_cleaned), T(long_text_is_cut), T(columns_are_counted), T(sizes_and_ages),
-          T(tables_are_aligned), T(tables_are_cut_to_the_width))
+TEST_MAIN(T(foreign_text_is_cleaned), T(long_text_is_cut), T(columns_are_counted),
+          T(sizes_and_ages), T(tables_are_aligned), T(tables_are_cut_to_the_width))

@@ -67,7 +67,8 @@ static void row_measure(struct cli *cli, struct top_row *row, const struct top_l
 
         if (old->metrics && ms > 0 && str_eq(json_get_string(old->sandbox, "id", ""), id)) {
             /* A guest that started afresh counts from zero again. */
-            row->cpu_percent = (double)MAX(busy_ms(row->metrics) - busy_ms(old->metrics), (int64_t)0) * 100 / ms;
+            row->cpu_percent =
+                (double)MAX(busy_ms(row->metrics) - busy_ms(old->metrics), (int64_t)0) * 100 / ms;
         }
     }
 }
@@ -82,7 +83,8 @@ static bool top_wanted(const struct args *a, const char *id)
     return a->n_operands == 0;
 }
 
-static int look_take(struct cli *cli, const struct top_look *before, struct top_look *ret, struct err *e)
+static int look_take(struct cli *cli, const struct top_look *before, struct top_look *ret,
+                     struct err *e)
 {
     cleanup_json json_t *list = NULL;
     int r;
@@ -172,7 +174,8 @@ static void look_json(struct cli *cli, const struct top_look *l)
         json_t *item = json_pack("{s:O}", "sandbox", row->sandbox);
 
         json_object_set(item, "metrics", row->metrics ? row->metrics : json_null());
-        json_object_set_new(item, "cpu_percent", row->cpu_percent < 0 ? json_null() : json_real(row->cpu_percent));
+        json_object_set_new(item, "cpu_percent",
+                            row->cpu_percent < 0 ? json_null() : json_real(row->cpu_percent));
         json_array_append_new(list, item);
     }
     doc = json_pack("{s:O}", "sandboxes", list);
@@ -182,7 +185,8 @@ static void look_json(struct cli *cli, const struct top_look *l)
 /* True: the user wants to end. */
 static bool top_pause(const struct sigs *sigs, bool keys, uint64_t until_ns)
 {
-    struct pollfd p[] = {{.fd = sigs->fd, .events = POLLIN}, {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN}};
+    struct pollfd p[] = {{.fd = sigs->fd, .events = POLLIN},
+                         {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN}};
 
     while (!deadline_passed(until_ns)) {
         char c = 0;
@@ -201,7 +205,8 @@ static bool top_pause(const struct sigs *sigs, bool keys, uint64_t until_ns)
                 return false;
             }
         }
-        if (p[1].revents && (read(STDIN_FILENO, &c, 1) <= 0 || c == 'q' || c == 'Q' || c == '\003')) {
+        if (p[1].revents &&
+            (read(STDIN_FILENO, &c, 1) <= 0 || c == 'q' || c == 'Q' || c == '\003')) {
             return true;
         }
     }

@@ -53,7 +53,8 @@ const char *ui_err_colour(const struct ui *ui, enum ui_colour c)
     return ui->err_colour ? colours[c] : "";
 }
 
-static void ui_line(const struct ui *ui, enum ui_colour c, const char *word, const char *fmt, va_list ap)
+static void ui_line(const struct ui *ui, enum ui_colour c, const char *word, const char *fmt,
+                    va_list ap)
 {
     char text[UI_TEXT_MAX];
     cleanup_free char *clean = NULL;
@@ -85,9 +86,10 @@ void ui_warn(const struct ui *ui, const char *fmt, ...)
     va_end(ap);
 }
 
-static void ui_line_args(const struct ui *ui, enum ui_colour c, const char *word, const char *fmt, ...)
-    PRINTF(4, 5);
-static void ui_line_args(const struct ui *ui, enum ui_colour c, const char *word, const char *fmt, ...)
+static void ui_line_args(const struct ui *ui, enum ui_colour c, const char *word, const char *fmt,
+                         ...) PRINTF(4, 5);
+static void ui_line_args(const struct ui *ui, enum ui_colour c, const char *word, const char *fmt,
+                         ...)
 {
     va_list ap;
 
@@ -133,7 +135,11 @@ void ui_error(const struct ui *ui, const struct err *e)
 static size_t utf8_length(const unsigned char *p, size_t n, uint32_t *ret)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t len = p[0] < 0x80 ? 1 : (p[0] & 0xe0) == 0xc0 ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : (p[0] & 0xf8) == 0xf0 ? 4 : 0;
+    size_t len = p[0] < 0x80             ? 1
+                 : (p[0] & 0xe0) == 0xc0 ? 2
+                 : (p[0] & 0xf0) == 0xe0 ? 3
+                 : (p[0] & 0xf8) == 0xf0 ? 4
+                                         : 0;
     uint32_t c;
 
     if (len == 0 || len > n) {

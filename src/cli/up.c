@@ -42,8 +42,8 @@ static void show_step(const struct ui *ui, const char *text, uint64_t ms)
     if (ui->quiet || ui->json) {
         return;
     }
-    fprintf(stderr, "  %s%-4s%s %-24s %6.1f s\n", ui_err_colour(ui, UI_GREEN), "ok", ui_err_colour(ui, UI_PLAIN), text,
-            (double)ms / 1000);
+    fprintf(stderr, "  %s%-4s%s %-24s %6.1f s\n", ui_err_colour(ui, UI_GREEN), "ok",
+            ui_err_colour(ui, UI_PLAIN), text, (double)ms / 1000);
 }
 
 static void report_begin(struct report *report, const char *text)
@@ -103,9 +103,11 @@ static bool key_works(const char *url, const char *key)
 
 static int key_make(struct supervisor *sup, const struct host *host, char **ret, struct err *e)
 {
-    cleanup_free char *program = xasprintf("%s/%s", host->libexec_dir, host_service_program(HOST_GATEWAY));
+    cleanup_free char *program =
+        xasprintf("%s/%s", host->libexec_dir, host_service_program(HOST_GATEWAY));
     cleanup_free char *gateway_dir = xasprintf("%s/gateway", host->state_dir);
-    const char *const argv[] = {program, "--state-dir", gateway_dir, "--create-key", FIRST_KEY_NAME, NULL};
+    const char *const argv[] = {program,        "--state-dir",  gateway_dir,
+                                "--create-key", FIRST_KEY_NAME, NULL};
     cleanup_free char *output = NULL;
     cleanup_json json_t *answer = NULL;
     const char *key;
@@ -128,7 +130,8 @@ static int key_make(struct supervisor *sup, const struct host *host, char **ret,
 }
 
 /* *ret_key stays NULL when the key there is still good. */
-static int key_ensure(struct supervisor *sup, const struct host *host, char **ret_key, struct err *e)
+static int key_ensure(struct supervisor *sup, const struct host *host, char **ret_key,
+                      struct err *e)
 {
     cleanup_free char *path = conf_path_root();
     cleanup_free char *url = host_url(host);
@@ -155,16 +158,23 @@ static int key_ensure(struct supervisor *sup, const struct host *host, char **re
 
 /* ---- the supervisor's side ---- */
 
-static int up_setup(struct supervisor *sup, const struct host *host, const struct args *a, struct err *e)
+static int up_setup(struct supervisor *sup, const struct host *host, const struct args *a,
+                    struct err *e)
 {
     cleanup_free char *program = xasprintf("%s/space-setup", host->libexec_dir);
     cleanup_free char *pool = xasprintf("%llu", (unsigned long long)a->pool_mib);
-    const char *argv[] = {program,           "up",
-                          "--state-dir",     host->state_dir,
-                          "--run-dir",       host->run_dir,
-                          "--gateway-user",  host->gateway_user,
-                          "--sandbox-user",  host->sandbox_user,
-                          "--pool-mib",      pool,
+    const char *argv[] = {program,
+                          "up",
+                          "--state-dir",
+                          host->state_dir,
+                          "--run-dir",
+                          host->run_dir,
+                          "--gateway-user",
+                          host->gateway_user,
+                          "--sandbox-user",
+                          host->sandbox_user,
+                          "--pool-mib",
+                          pool,
                           NULL};
     cleanup_free char *output = NULL;
 
@@ -174,8 +184,8 @@ static int up_setup(struct supervisor *sup, const struct host *host, const struc
     return supervisor_run_once(sup, argv, /* user */ NULL, &output, e);
 }
 
-static int up_steps(struct supervisor *sup, const struct host *host, const struct args *a, struct report *report,
-                    char **ret_key, struct err *e)
+static int up_steps(struct supervisor *sup, const struct host *host, const struct args *a,
+                    struct report *report, char **ret_key, struct err *e)
 {
     int r;
 
@@ -208,8 +218,8 @@ static json_t *up_ready(const struct host *host, const char *key)
 {
     cleanup_free char *url = host_url(host);
     cleanup_free char *config = conf_path_root();
-    json_t *doc = json_pack("{s:s, s:s, s:s, s:b}", "url", url, "listen", host->listen, "config", config, "already_up",
-                            false);
+    json_t *doc = json_pack("{s:s, s:s, s:s, s:b}", "url", url, "listen", host->listen, "config",
+                            config, "already_up", false);
 
     ASSERT(doc);
     if (key) {
@@ -228,14 +238,16 @@ static void up_print_ready(struct cli *cli, json_t *ready)
     }
     ui_note(&cli->ui, "SPACE is up at %s", json_get_string(ready, "url", ""));
     if (key) {
-        ui_note(&cli->ui, "the first key, shown this once and kept in %s:", json_get_string(ready, "config", ""));
+        ui_note(&cli->ui, "the first key, shown this once and kept in %s:",
+                json_get_string(ready, "config", ""));
         printf("%s\n", key);
         fflush(stdout);
     }
 }
 
 /* Becomes the supervisor. Gives back an exit code when it is over. */
-static int up_supervise(struct cli *cli, const struct host *host, int lock_fd, struct report *report)
+static int up_supervise(struct cli *cli, const struct host *host, int lock_fd,
+                        struct report *report)
 {
     bool detached = report->pipe != NULL;
     CLEANUP(supervisor_freep) struct supervisor *sup = supervisor_new(host, detached);
@@ -244,7 +256,8 @@ static int up_supervise(struct cli *cli, const struct host *host, int lock_fd, s
     int r;
 
     r = host_lock_write_pid(lock_fd, getpid());
-    r = r < 0 ? err_wrap(&e, r, "writing the lock") : up_steps(sup, host, cli->args, report, &key, &e);
+    r = r < 0 ? err_wrap(&e, r, "writing the lock")
+              : up_steps(sup, host, cli->args, report, &key, &e);
     if (r < 0) {
         supervisor_stop(sup);
         if (detached) {
@@ -339,7 +352,8 @@ static int up_child(struct cli *cli, const struct host *host, int lock_fd, int p
     return up_supervise(cli, host, lock_fd, &report);
 }
 
-static int up_detached(struct cli *cli, const struct host *host, int lock_fd, json_t **ret_ready, struct err *e)
+static int up_detached(struct cli *cli, const struct host *host, int lock_fd, json_t **ret_ready,
+                       struct err *e)
 {
     cleanup_close int log_fd = up_log_fd(host, e);
     FILE *pipe_file;
@@ -395,7 +409,8 @@ static int up_already(struct cli *cli, const struct host *host)
         e = (struct err){0};
         if (host_health(&there, (enum host_service)i, &e) < 0) {
             n_ill++;
-            ui_warn(&cli->ui, "the %s does not answer: %s", host_service_name((enum host_service)i), e.msg);
+            ui_warn(&cli->ui, "the %s does not answer: %s", host_service_name((enum host_service)i),
+                    e.msg);
         }
     }
     if (cli->args->json) {
@@ -405,7 +420,8 @@ static int up_already(struct cli *cli, const struct host *host)
         cli_print_json(cli, doc);
     } else {
         ui_note(&cli->ui, "SPACE is up already at %s%s", url,
-                n_ill ? "; it is still starting, or 'space down' and 'space up' help" : ", and every service answers");
+                n_ill ? "; it is still starting, or 'space down' and 'space up' help"
+                      : ", and every service answers");
     }
     if (cli->args->listen && !str_eq(cli->args->listen, there.listen)) {
         ui_warn(&cli->ui, "it listens at %s; 'space down' first to change that", there.listen);
@@ -426,8 +442,9 @@ int verb_up(struct cli *cli)
     host_init(&host, a);
     log_init("space-up");
     if (geteuid() != 0) {
-        r = err_set(&e, -EPERM, "not_root",
-                    "'space up' must be run by root, for it makes users and mounts; run: sudo space up");
+        r = err_set(
+            &e, -EPERM, "not_root",
+            "'space up' must be run by root, for it makes users and mounts; run: sudo space up");
     }
     if (r == 0) {
         lock_fd = host_lock(&host, &e);
