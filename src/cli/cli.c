@@ -49,7 +49,8 @@ int cli_connect(struct cli *cli, struct err *e)
     if (cli->conf.exposed) {
         cleanup_free char *path = conf_path();
 
-        ui_warn(&cli->ui, "other users can read your key; run: chmod 600 %s", path ? path : "config.json");
+        ui_warn(&cli->ui, "other users can read your key; run: chmod 600 %s",
+                path ? path : "config.json");
     }
     return cli_client_new(&cli->conf, &cli->client, e);
 }
@@ -73,7 +74,8 @@ int cli_explain(const struct cli *cli, struct err *e)
     case -ENETUNREACH:
     case -EHOSTUNREACH:
         return err_set(e, e->code, "unreachable",
-                       "nobody answers at %s; start SPACE with 'sudo space up', or name its address with --url or SPACE_URL",
+                       "nobody answers at %s; start SPACE with 'sudo space up', or name its "
+                       "address with --url or SPACE_URL",
                        url);
     default:
         break;
@@ -81,12 +83,14 @@ int cli_explain(const struct cli *cli, struct err *e)
     if (err_http_status(e) == 401) {
         if (!cli->conf.key) {
             return err_set(e, e->code, "no_key",
-                           "%s wants a key; set SPACE_API_KEY, or make a key as root with 'sudo space key create --name %s'",
+                           "%s wants a key; set SPACE_API_KEY, or make a key as root with 'sudo "
+                           "space key create --name %s'",
                            url, "me");
         }
-        return err_set(e, e->code, e->reason[0] ? e->reason : "unauthorized",
-                       "%s does not know the key from %s; 'space key ls' as root shows the keys that exist", url,
-                       cli->conf.key_from);
+        return err_set(
+            e, e->code, e->reason[0] ? e->reason : "unauthorized",
+            "%s does not know the key from %s; 'space key ls' as root shows the keys that exist",
+            url, cli->conf.key_from);
     }
     return e->code;
 }
@@ -111,15 +115,16 @@ int cli_call_opts(struct cli *cli, const struct http_json_opts *opts, json_t **r
     return r;
 }
 
-int cli_call(struct cli *cli, const char *method, const char *target, const json_t *body, json_t **ret,
-             struct err *e)
+int cli_call(struct cli *cli, const char *method, const char *target, const json_t *body,
+             json_t **ret, struct err *e)
 {
     struct http_json_opts opts = {.method = method, .target = target, .body = body};
 
     return cli_call_opts(cli, &opts, ret, e);
 }
 
-int cli_list(struct cli *cli, const char *target, const char *member, uint64_t limit, json_t **ret, struct err *e)
+int cli_list(struct cli *cli, const char *target, const char *member, uint64_t limit, json_t **ret,
+             struct err *e)
 {
     cleanup_json json_t *all = json_array();
     cleanup_free char *cursor = NULL;
@@ -146,14 +151,17 @@ int cli_list(struct cli *cli, const char *target, const char *member, uint64_t l
         }
         items = json_object_get(page, member);
         if (!json_is_array(items)) {
-            return err_set(e, -EBADMSG, "bad_answer", "the answer of the service has no list '%s'", member);
+            return err_set(e, -EBADMSG, "bad_answer", "the answer of the service has no list '%s'",
+                           member);
         }
-        for (size_t i = 0; i < json_array_size(items) && (limit == 0 || json_array_size(all) < limit); i++) {
+        for (size_t i = 0;
+             i < json_array_size(items) && (limit == 0 || json_array_size(all) < limit); i++) {
             json_array_append(all, json_array_get(items, i));
         }
         next = json_get_string(page, "next_cursor", NULL);
         if (next && cursor && str_eq(next, cursor)) {
-            return err_set(e, -EBADMSG, "bad_answer", "the service repeats the same page of '%s'", member);
+            return err_set(e, -EBADMSG, "bad_answer", "the service repeats the same page of '%s'",
+                           member);
         }
         free(cursor);
         cursor = next ? xstrdup(next) : NULL;
@@ -171,7 +179,8 @@ static bool id_prefix_valid(const char *text)
 }
 
 /* Which of the listed objects has an id that starts with `text`. */
-static int cli_pick(json_t *list, const char *kind, const char *text, char ret[static ID_SIZE], struct err *e)
+static int cli_pick(json_t *list, const char *kind, const char *text, char ret[static ID_SIZE],
+                    struct err *e)
 {
     const char *found = NULL;
 
@@ -182,8 +191,9 @@ static int cli_pick(json_t *list, const char *kind, const char *text, char ret[s
             continue;
         }
         if (found) {
-            return err_set(e, -EINVAL, "ambiguous_id", "'%s' is the start of more than one %s: %s, %s; type more of it",
-                           text, kind, found, id);
+            return err_set(e, -EINVAL, "ambiguous_id",
+                           "'%s' is the start of more than one %s: %s, %s; type more of it", text,
+                           kind, found, id);
         }
         found = id;
     }
@@ -202,7 +212,8 @@ int cli_sandbox_id(struct cli *cli, const char *text, char ret[static ID_SIZE], 
         return str_copy(ret, ID_SIZE, text);
     }
     if (!id_prefix_valid(text)) {
-        return err_set(e, -EINVAL, "invalid_id", "'%s' is not a sandbox id; 'space ls' shows them", text);
+        return err_set(e, -EINVAL, "invalid_id", "'%s' is not a sandbox id; 'space ls' shows them",
+                       text);
     }
     r = cli_list(cli, "/v1/sandboxes", "sandboxes", 0, &list, e);
     if (r < 0) {
@@ -211,7 +222,8 @@ int cli_sandbox_id(struct cli *cli, const char *text, char ret[static ID_SIZE], 
     return cli_pick(list, "sandbox", text, ret, e);
 }
 
-int cli_command_id(struct cli *cli, const char *sandbox, const char *text, char ret[static ID_SIZE], struct err *e)
+int cli_command_id(struct cli *cli, const char *sandbox, const char *text, char ret[static ID_SIZE],
+                   struct err *e)
 {
     cleanup_free char *target = NULL;
     cleanup_json json_t *answer = NULL;
@@ -221,7 +233,8 @@ int cli_command_id(struct cli *cli, const char *sandbox, const char *text, char 
         return str_copy(ret, ID_SIZE, text);
     }
     if (!id_prefix_valid(text)) {
-        return err_set(e, -EINVAL, "invalid_id", "'%s' is not a command id; 'space ps %s' shows them", text, sandbox);
+        return err_set(e, -EINVAL, "invalid_id",
+                       "'%s' is not a command id; 'space ps %s' shows them", text, sandbox);
     }
     target = xasprintf("/v1/sandboxes/%s/commands", sandbox);
     r = cli_call(cli, "GET", target, /* body */ NULL, &answer, e);
@@ -231,12 +244,45 @@ int cli_command_id(struct cli *cli, const char *sandbox, const char *text, char 
     return cli_pick(json_object_get(answer, "commands"), "command", text, ret, e);
 }
 
+int cli_snapshot_id(struct cli *cli, const char *sandbox, const char *text,
+                    char ret[static ID_SIZE], struct err *e)
+{
+    cleanup_free char *target = NULL;
+    cleanup_json json_t *answer = NULL;
+    json_t *list;
+    int r;
+
+    if (id_valid(ID_SNAPSHOT, text)) {
+        return str_copy(ret, ID_SIZE, text);
+    }
+    target = xasprintf("/v1/sandboxes/%s/snapshots", sandbox);
+    r = cli_call(cli, "GET", target, /* body */ NULL, &answer, e);
+    if (r < 0) {
+        return r;
+    }
+    list = json_object_get(answer, "snapshots");
+    for (size_t i = 0; i < json_array_size(list); i++) { /* the newest of that name */
+        json_t *s = json_array_get(list, i);
+
+        if (text[0] && str_eq(json_get_string(s, "name", ""), text)) {
+            return str_copy(ret, ID_SIZE, json_get_string(s, "id", ""));
+        }
+    }
+    if (!id_prefix_valid(text)) {
+        return err_set(e, -ENOENT, "snapshot_not_found",
+                       "there is no snapshot '%s'; 'space snapshot ls %s' shows them", text,
+                       sandbox);
+    }
+    return cli_pick(list, "snapshot", text, ret, e);
+}
+
 int cli_encode(struct buf *b, const char *text)
 {
     return url_encode(b, text, strlen(text), URL_KEEP_SLASH);
 }
 
-int cli_target(const char *sandbox, const char *what, const char *path, const char *user, char **ret, struct err *e)
+int cli_target(const char *sandbox, const char *what, const char *path, const char *user,
+               char **ret, struct err *e)
 {
     cleanup_buf struct buf b = BUF_INIT(CLI_TARGET_MAX);
     char sep = strchr(what, '?') ? '&' : '?';
@@ -283,17 +329,20 @@ int cli_pairs(const struct text_list *list, const char *option, json_t **ret, st
     ASSERT(object);
     for (size_t i = 0; i < list->n; i++) {
         const char *equals = strchr(list->items[i], '=');
-        cleanup_free char *name =
-            equals ? xstrndup(list->items[i], (size_t)(equals - list->items[i])) : xstrdup(list->items[i]);
+        cleanup_free char *name = equals
+                                      ? xstrndup(list->items[i], (size_t)(equals - list->items[i]))
+                                      : xstrdup(list->items[i]);
         const char *value = equals ? equals + 1 : getenv(name);
         json_t *text = NULL;
         int r;
 
         if (!name[0]) {
-            return err_set(e, -EINVAL, "usage", "'--%s' wants NAME=VALUE, not '%s'", option, list->items[i]);
+            return err_set(e, -EINVAL, "usage", "'--%s' wants NAME=VALUE, not '%s'", option,
+                           list->items[i]);
         }
         if (!value) {
-            return err_set(e, -EINVAL, "usage", "'--%s %s': there is no such variable here; write %s=VALUE", option,
+            return err_set(e, -EINVAL, "usage",
+                           "'--%s %s': there is no such variable here; write %s=VALUE", option,
                            name, name);
         }
         r = cli_json_text(value, "a value", &text, e);
@@ -301,7 +350,8 @@ int cli_pairs(const struct text_list *list, const char *option, json_t **ret, st
             return err_wrap(e, r, "'--%s %s'", option, name);
         }
         if (json_object_set_new(object, name, text) < 0) {
-            return err_set(e, -EILSEQ, "not_utf8", "the names given to '--%s' must be UTF-8", option);
+            return err_set(e, -EILSEQ, "not_utf8", "the names given to '--%s' must be UTF-8",
+                           option);
         }
     }
     *ret = TAKE_PTR(object);

@@ -55,32 +55,39 @@ MUST_CHECK int cli_client(const struct cli *cli, struct http_client **ret, struc
 void cli_done(struct cli *cli);
 
 /* One JSON exchange. body is borrowed, may be NULL; ret may be NULL. */
-MUST_CHECK int cli_call(struct cli *cli, const char *method, const char *target, const json_t *body, json_t **ret,
-                        struct err *e);
+MUST_CHECK int cli_call(struct cli *cli, const char *method, const char *target, const json_t *body,
+                        json_t **ret, struct err *e);
 /* The same with the whole set of options; opts->deadline_ns 0: the usual time. */
-MUST_CHECK int cli_call_opts(struct cli *cli, const struct http_json_opts *opts, json_t **ret, struct err *e);
+MUST_CHECK int cli_call_opts(struct cli *cli, const struct http_json_opts *opts, json_t **ret,
+                             struct err *e);
 /* Adds to an error what a person can do about it, where only this side knows. Returns e->code. */
 int cli_explain(const struct cli *cli, struct err *e);
 
 /* Reads a list page by page: `target` without limit and cursor, `member` is the array. limit 0: everything. */
-MUST_CHECK int cli_list(struct cli *cli, const char *target, const char *member, uint64_t limit, json_t **ret,
-                        struct err *e);
+MUST_CHECK int cli_list(struct cli *cli, const char *target, const char *member, uint64_t limit,
+                        json_t **ret, struct err *e);
 
 /* A sandbox's id from an id or the start of one that fits only one sandbox. */
-MUST_CHECK int cli_sandbox_id(struct cli *cli, const char *text, char ret[static ID_SIZE], struct err *e);
-/* The same for a command of a sandbox. */
-MUST_CHECK int cli_command_id(struct cli *cli, const char *sandbox, const char *text, char ret[static ID_SIZE],
+MUST_CHECK int cli_sandbox_id(struct cli *cli, const char *text, char ret[static ID_SIZE],
                               struct err *e);
+/* The same for a command of a sandbox. */
+MUST_CHECK int cli_command_id(struct cli *cli, const char *sandbox, const char *text,
+                              char ret[static ID_SIZE], struct err *e);
+
+/* The same for a snapshot of a sandbox, which may also be named by its name. */
+MUST_CHECK int cli_snapshot_id(struct cli *cli, const char *sandbox, const char *text,
+                               char ret[static ID_SIZE], struct err *e);
 
 /* Appends text percent-encoded for a path segment or a query value. -E2BIG. */
 MUST_CHECK int cli_encode(struct buf *b, const char *text);
 /* "/v1/sandboxes/ID/files/stat?path=..." and the like. path and user may be NULL. The result is owned by the caller. */
-MUST_CHECK int cli_target(const char *sandbox, const char *what, const char *path, const char *user, char **ret,
-                          struct err *e);
+MUST_CHECK int cli_target(const char *sandbox, const char *what, const char *path, const char *user,
+                          char **ret, struct err *e);
 
 /* Prints the API's own object, indented on a terminal. */
 void cli_print_json(const struct cli *cli, const json_t *value);
 /* Puts every K=V of the list into the object. K alone takes the value from our own environment. */
-MUST_CHECK int cli_pairs(const struct text_list *list, const char *option, json_t **ret, struct err *e);
+MUST_CHECK int cli_pairs(const struct text_list *list, const char *option, json_t **ret,
+                         struct err *e);
 /* A JSON string, or an error that names what was not UTF-8. */
 MUST_CHECK int cli_json_text(const char *text, const char *what, json_t **ret, struct err *e);

@@ -19,20 +19,32 @@ static const char script[] =
     "        [[ $word == -- ]] && return\n"
     "        [[ $word == -* ]] && continue\n"
     "        verb=$word\n"
-    "        [[ $word == key || $word == template ]] && verb+=\" ${COMP_WORDS[i + 1]}\"\n"
+    "        case $word in\n"
+    "        key | template) verb+=\" ${COMP_WORDS[i + 1]}\" ;;\n"
+    "        snapshot) ((i + 1 < COMP_CWORD)) && [[ ${COMP_WORDS[i + 1]} == [a-rt-z]* ]] &&\n"
+    "            verb+=\" ${COMP_WORDS[i + 1]}\" ;;\n"
+    "        esac\n"
     "        break\n"
     "    done\n"
     "    if [[ -z $verb || $verb == *' '\"$current\" ]]; then\n"
-    "        mapfile -t COMPREPLY < <(compgen -W \"$(space completion bash --verbs ${verb%% *} 2>/dev/null)\" -- \"$current\")\n"
+    "        mapfile -t COMPREPLY < <(compgen -W \"$(space completion bash --verbs ${verb%% *} "
+    "2>/dev/null)\" -- \"$current\")\n"
     "        return\n"
     "    fi\n"
     "    case $current in\n"
-    "    -*) mapfile -t COMPREPLY < <(compgen -W \"$(space completion bash --options $verb 2>/dev/null)\" -- \"$current\") ;;\n"
+    "    -*) mapfile -t COMPREPLY < <(compgen -W \"$(space completion bash --options $verb "
+    "2>/dev/null)\" -- \"$current\") ;;\n"
     "    *)\n"
     "        case $verb in\n"
     "        cp) compopt -o default ;;\n"
-    "        exec | shell | info | rm | stop | start | logs | top | ps | kill)\n"
-    "            mapfile -t COMPREPLY < <(compgen -W \"$(space ls -q 2>/dev/null)\" -- \"$current\") ;;\n"
+    "        snapshot)\n"
+    "            mapfile -t COMPREPLY < <(compgen -W \"$(space ls -q 2>/dev/null) $(space "
+    "completion bash --verbs snapshot)\" -- \"$current\") ;;\n"
+    "        exec | shell | info | rm | stop | start | logs | top | ps | kill | pause | resume | "
+    "\\\n"
+    "        snapshot' '* | rollback | fork | diff | bisect | policy | history | trace)\n"
+    "            mapfile -t COMPREPLY < <(compgen -W \"$(space ls -q 2>/dev/null)\" -- "
+    "\"$current\") ;;\n"
     "        esac ;;\n"
     "    esac\n"
     "}\n"
@@ -73,9 +85,10 @@ int verb_completion(struct cli *cli)
     size_t words;
 
     if (!str_eq(a->operands[0], "bash")) {
-        ui_error(&cli->ui, &(struct err){.code = -EINVAL,
-                                         .reason = "usage",
-                                         .msg = "completion is there for bash only: space completion bash"});
+        ui_error(&cli->ui,
+                 &(struct err){.code = -EINVAL,
+                               .reason = "usage",
+                               .msg = "completion is there for bash only: space completion bash"});
         return CLI_EXIT_USAGE;
     }
     if (a->verbs_only) {

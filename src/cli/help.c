@@ -64,7 +64,8 @@ static void help_verb_row(FILE *out, const struct verb *v)
 
 void help_overview(FILE *out)
 {
-    fputs("Usage: space VERB [OPTION...] [OPERAND...]\n\nRun programs in sandboxes: small virtual machines with "
+    fputs("Usage: space VERB [OPTION...] [OPERAND...]\n\nRun programs in sandboxes: small virtual "
+          "machines with "
           "a kernel of their own.\n",
           out);
     for (enum verb_group g = 0; g < VERB_GROUP_COUNT_; g++) {
@@ -75,7 +76,9 @@ void help_overview(FILE *out)
             }
         }
     }
-    fputs("\n'space VERB --help' says all about a verb. A sandbox may be named by the start of its id.\n", out);
+    fputs("\n'space VERB --help' says all about a verb. A sandbox may be named by the start of its "
+          "id.\n",
+          out);
 }
 
 void help_family(FILE *out, const char *word)
@@ -94,8 +97,8 @@ static bool help_option(const struct opt *o, void *ctx)
 {
     FILE *out = ctx;
     char letter[] = {'-', o->letter, ',', ' ', '\0'};
-    cleanup_free char *left =
-        xasprintf("%s--%s%s%s", o->letter ? letter : "    ", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+    cleanup_free char *left = xasprintf("%s--%s%s%s", o->letter ? letter : "    ", o->name,
+                                        o->arg ? " " : "", o->arg ? o->arg : "");
 
     help_row(out, left, o->help);
     return false;
@@ -114,9 +117,12 @@ static void help_examples(FILE *out, const char *lines)
 
 void help_verb(FILE *out, const struct verb *v)
 {
-    fprintf(out, "Usage: space %s [OPTION...]%s%s\n\n", v->name, v->operands[0] ? " " : "", v->operands);
-    fprintf(out, "%c", v->summary[0] - 'a' + 'A');
-    help_wrap(out, v->summary + 1, 1, 0);
+    cleanup_free char *summary = xstrdup(v->summary);
+
+    fprintf(out, "Usage: space %s [OPTION...]%s%s\n\n", v->name, v->operands[0] ? " " : "",
+            v->operands);
+    summary[0] = (char)(summary[0] - 'a' + 'A');
+    help_wrap(out, summary, 0, 0);
     if (v->about) {
         fputc('\n', out);
         help_wrap(out, v->about, 0, 0);
@@ -128,7 +134,8 @@ void help_verb(FILE *out, const struct verb *v)
     }
     fputs("\nExit codes:\n", out);
     if (v->command_codes) {
-        fputs("  the command's own; 128 + N when signal N ended it; 126 when it cannot be executed, 127 when it\n"
+        fputs("  the command's own; 128 + N when signal N ended it; 126 when it cannot be "
+              "executed, 127 when it\n"
               "  is not there; 125 when SPACE itself failed or the options are wrong\n",
               out);
     } else {
@@ -155,9 +162,10 @@ json_t *help_json(void)
     for (size_t i = 0; i < n_verbs; i++) {
         const struct verb *v = &verbs[i];
         json_t *options = json_array();
-        json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:b, s:o}", "name", v->name, "operands", v->operands, "summary",
-                                v->summary, "group", verb_group_title(v->group), "command_exit_codes",
-                                v->command_codes, "options", options);
+        json_t *row =
+            json_pack("{s:s, s:s, s:s, s:s, s:b, s:o}", "name", v->name, "operands", v->operands,
+                      "summary", v->summary, "group", verb_group_title(v->group),
+                      "command_exit_codes", v->command_codes, "options", options);
 
         ASSERT(row);
         json_object_set_new(row, "about", v->about ? json_string(v->about) : json_null());
@@ -193,7 +201,9 @@ int verb_help(struct cli *cli)
         help_family(stdout, a->operands[0]);
         return CLI_EXIT_OK;
     }
-    ui_error(&cli->ui, &(struct err){.code = -EINVAL, .reason = "usage", .msg = "there is no such verb; see 'space help'"});
+    ui_error(&cli->ui, &(struct err){.code = -EINVAL,
+                                     .reason = "usage",
+                                     .msg = "there is no such verb; see 'space help'"});
     return CLI_EXIT_USAGE;
 }
 

@@ -61,6 +61,17 @@ struct args {
     struct text_list metadata;
     uint64_t timeout_s;
     bool timeout_given;
+    const char *policy;
+
+    /* Through time. */
+    bool disk_kind;
+    bool full_kind;
+    bool off;
+    bool light;
+    bool wake;
+    bool verbose;
+    const char *snapshot;
+    uint64_t count;
 
     /* Commands. */
     bool interactive;
@@ -92,17 +103,18 @@ struct args {
     /* Operands; argv itself, so the array ends with NULL. Command: from `command` on. */
     const char **operands; /* owned array of borrowed strings */
     size_t n_operands;
-    const char *const *command; /* borrowed from argv; NULL when the verb takes none or none was given */
+    const char *const
+        *command; /* borrowed from argv; NULL when the verb takes none or none was given */
     size_t n_command;
 };
 
 enum opt_kind {
     OPT_FLAG,
     OPT_TEXT,
-    OPT_NUMBER,  /* uint64_t, decimal */
-    OPT_MIB,     /* uint64_t of MiB; "512", "512M", "2G", "1T" */
+    OPT_NUMBER, /* uint64_t, decimal */
+    OPT_MIB,    /* uint64_t of MiB; "512", "512M", "2G", "1T" */
     OPT_SECONDS, /* uint64_t of seconds; "90", "90s", "5m", "2h", "3d"; sets timeout_given when it is the timeout */
-    OPT_LIST,    /* struct text_list, may be repeated */
+    OPT_LIST, /* struct text_list, may be repeated */
     OPT_KIND_COUNT_,
 };
 
@@ -116,7 +128,10 @@ struct opt {
 };
 
 /* A table ends with a row without a name. */
-#define OPT_END {.name = NULL}
+#define OPT_END \
+    { \
+        .name = NULL \
+    }
 
 struct opt_set {
     const struct opt *tables[OPT_TABLES_MAX]; /* static */
@@ -132,8 +147,8 @@ typedef bool (*opt_each_fn)(const struct opt *o, void *ctx);
 bool opt_each(const struct opt_set *set, opt_each_fn fn, void *ctx);
 
 /* argv: without the words that named the verb, NULL at the end. On failure (-EINVAL) *args may still be released. */
-MUST_CHECK int opt_parse(const struct opt_set *set, size_t argc, const char *const *argv, struct args *args,
-                         struct err *e);
+MUST_CHECK int opt_parse(const struct opt_set *set, size_t argc, const char *const *argv,
+                         struct args *args, struct err *e);
 
 /* Reads one value on its own, for tests and for values inside other values. */
 MUST_CHECK int opt_parse_mib(const char *text, uint64_t *ret);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "cli/policy.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
@@ -21,7 +22,8 @@ int64_t sandbox_time(json_t *object, const char *name)
     return json_get_int(object, name, 0);
 }
 
-static int sandbox_body(const struct args *a, uint64_t timeout_s, json_t *env, json_t **ret, struct err *e)
+static int sandbox_body(const struct args *a, uint64_t timeout_s, json_t *env, json_t **ret,
+                        struct err *e)
 {
     const struct {
         const char *name;
@@ -58,6 +60,13 @@ static int sandbox_body(const struct args *a, uint64_t timeout_s, json_t *env, j
         }
         json_object_set_new(body, "metadata", part);
     }
+    if (a->policy) {
+        r = policy_read(a->policy, &part, e);
+        if (r < 0) {
+            return r;
+        }
+        json_object_set_new(body, "policy", part);
+    }
     if (timeout_s != UINT64_MAX) {
         json_object_set_new(body, "timeout_s", json_integer((json_int_t)timeout_s));
     }
@@ -71,27 +80,22 @@ static bool error_is_broken_connection(const struct err *e)
     return e->code == -ECONNRESET || e->code == -EPIPE || str_eq(e->reason, "answer_cut");
 }
 
-int sandbox_create(struct cli *cli, uint64_t timeout_s, json_t *env, const struct pollfd *watch, json_t **ret,
-                   struct err *e)
+int sandbox_post_once(struct cli *cli, const char *target, const json_t *body,
+                      const struct pollfd *watch, json_t **ret, struct err *e)
 {
-    cleanup_json json_t *body = NULL;
     struct http_headers headers = HTTP_HEADERS_INIT;
     struct err mine = {0};
     unsigned char random[(KEY_SIZE - 1) / 2];
     char key[KEY_SIZE];
-    int r;
+    int r = 0;
 
-    r = sandbox_body(cli->args, timeout_s, env, &body, e);
-    if (r < 0) {
-        return r;
-    }
     random_bytes(random, sizeof(random));
     hex_encode(random, sizeof(random), key);
     http_headers_add(&headers, "Idempotency-Key", key);
     for (unsigned i = 0; i < CREATE_TRIES; i++) {
         struct http_json_opts opts = {
             .method = "POST",
-            .target = "/v1/sandboxes",
+            .target = target,
             .body = body,
             .headers = &headers,
             .deadline_ns = deadline_in_ms(CLI_CREATE_TIMEOUT_MS),
@@ -105,12 +109,24 @@ int sandbox_create(struct cli *cli, uint64_t timeout_s, json_t *env, const struc
         }
     }
     http_headers_done(&headers);
-    if (r == 0 && !id_valid(ID_SANDBOX, json_get_string(*ret, "id", ""))) {
-        json_decref(*ret);
-        r = err_set(&mine, -EBADMSG, "bad_answer", "the service made a sandbox but gave no valid id");
-    }
     if (r < 0 && e) {
         *e = mine;
+    }
+    return r;
+}
+
+int sandbox_create(struct cli *cli, uint64_t timeout_s, json_t *env, const struct pollfd *watch,
+                   json_t **ret, struct err *e)
+{
+    cleanup_json json_t *body = NULL;
+    int r;
+
+    r = sandbox_body(cli->args, timeout_s, env, &body, e);
+    r = r < 0 ? r : sandbox_post_once(cli, "/v1/sandboxes", body, watch, ret, e);
+    if (r == 0 && !id_valid(ID_SANDBOX, json_get_string(*ret, "id", ""))) {
+        json_decref(*ret);
+        return err_set(e, -EBADMSG, "bad_answer",
+                       "the service made a sandbox but gave no valid id");
     }
     return r;
 }
@@ -155,7 +171,8 @@ int verb_create(struct cli *cli)
         return failed(cli, &e);
     }
     progress = progress_start(&cli->ui, "making a sandbox");
-    r = sandbox_create(cli, a->timeout_given ? a->timeout_s : UINT64_MAX, env, /* watch */ NULL, &sandbox, &e);
+    r = sandbox_create(cli, a->timeout_given ? a->timeout_s : UINT64_MAX, env, /* watch */ NULL,
+                       &sandbox, &e);
     progress_end(progress);
     if (r < 0) {
         return failed(cli, &e);
@@ -167,7 +184,8 @@ int verb_create(struct cli *cli)
     printf("%s\n", json_get_string(sandbox, "id", ""));
     if (cli->ui.err_tty) {
         ui_note(&cli->ui, "%s, %s after %.1f s", json_get_string(sandbox, "template", "?"),
-                json_get_string(sandbox, "state", "?"), (double)(clock_now_ns() - started_ns) / (double)NS_PER_S);
+                json_get_string(sandbox, "state", "?"),
+                (double)(clock_now_ns() - started_ns) / (double)NS_PER_S);
     }
     return CLI_EXIT_OK;
 }
@@ -205,7 +223,8 @@ static void cell_map(struct table *t, json_t *map)
     const char *name;
     json_t *value;
 
-    json_object_foreach(map, name, value) {
+    json_object_foreach(map, name, value)
+    {
         const char *text = json_is_string(value) ? json_string_value(value) : "...";
 
         if (buf_printf(&b, "%s%s=%s", b.len ? " " : "", name, text) < 0) {
@@ -227,7 +246,8 @@ static int ls_target(const struct args *a, struct buf *b, struct err *e)
         const char *equals = strchr(a->metadata.items[i], '=');
 
         if (!equals || equals == a->metadata.items[i]) {
-            return err_set(e, -EINVAL, "usage", "'--metadata' wants NAME=VALUE, not '%s'", a->metadata.items[i]);
+            return err_set(e, -EINVAL, "usage", "'--metadata' wants NAME=VALUE, not '%s'",
+                           a->metadata.items[i]);
         }
         cleanup_free char *name =
             xasprintf("metadata.%.*s", (int)(equals - a->metadata.items[i]), a->metadata.items[i]);
@@ -342,12 +362,13 @@ static void info_value(json_t *value, const char *name, char *ret, size_t size)
     snprintf(ret, size, "%s", text);
 }
 
-static void info_print(struct cli *cli, json_t *object)
+void sandbox_print_object(struct cli *cli, json_t *object)
 {
     const char *name;
     json_t *value;
 
-    json_object_foreach(object, name, value) {
+    json_object_foreach(object, name, value)
+    {
         char text[UI_TEXT_MAX];
         cleanup_free char *label = ui_clean(name, strlen(name), /* lines */ false);
         char *unit = strstr(label, "_mib");
@@ -361,7 +382,8 @@ static void info_print(struct cli *cli, json_t *object)
             *c = *c == '_' ? ' ' : *c;
         }
         info_value(value, name, text, sizeof(text));
-        printf("%s%-16s%s  %s\n", ui_out_colour(&cli->ui, UI_DIM), label, ui_out_colour(&cli->ui, UI_PLAIN), text);
+        printf("%s%-16s%s  %s\n", ui_out_colour(&cli->ui, UI_DIM), label,
+               ui_out_colour(&cli->ui, UI_PLAIN), text);
     }
 }
 
@@ -385,7 +407,7 @@ int verb_info(struct cli *cli)
     if (cli->args->json) {
         cli_print_json(cli, sandbox);
     } else {
-        info_print(cli, sandbox);
+        sandbox_print_object(cli, sandbox);
     }
     return CLI_EXIT_OK;
 }
@@ -428,23 +450,26 @@ static int each_sandbox(struct cli *cli, const char *doing, bool missing_ok,
     return code;
 }
 
-static int post_word(struct cli *cli, const char *id, const char *word, json_t **ret, struct err *e)
+int sandbox_post(struct cli *cli, const char *id, const char *word, const json_t *body,
+                 json_t **ret, struct err *e)
 {
     cleanup_free char *target = xasprintf("/v1/sandboxes/%s/%s", id, word);
-    struct http_json_opts opts = {
-        .method = "POST", .target = target, .deadline_ns = deadline_in_ms(CLI_CREATE_TIMEOUT_MS)};
+    struct http_json_opts opts = {.method = "POST",
+                                  .target = target,
+                                  .body = body,
+                                  .deadline_ns = deadline_in_ms(CLI_CREATE_TIMEOUT_MS)};
 
     return cli_call_opts(cli, &opts, ret, e);
 }
 
 static int stop_one(struct cli *cli, const char *id, json_t **ret, struct err *e)
 {
-    return post_word(cli, id, "stop", ret, e);
+    return sandbox_post(cli, id, "stop", /* body */ NULL, ret, e);
 }
 
 static int start_one(struct cli *cli, const char *id, json_t **ret, struct err *e)
 {
-    return post_word(cli, id, "start", ret, e);
+    return sandbox_post(cli, id, "start", /* body */ NULL, ret, e);
 }
 
 static int rm_one(struct cli *cli, const char *id, json_t **ret, struct err *e)
@@ -453,8 +478,8 @@ static int rm_one(struct cli *cli, const char *id, json_t **ret, struct err *e)
     return sandbox_remove(cli, id, /* missing_ok */ false, e);
 }
 
-static int verb_each(struct cli *cli, const char *doing, bool missing_ok,
-                     int (*one)(struct cli *cli, const char *id, json_t **ret, struct err *e))
+int sandbox_each(struct cli *cli, const char *doing, bool missing_ok,
+                 int (*one)(struct cli *cli, const char *id, json_t **ret, struct err *e))
 {
     struct err e = {0};
 
@@ -463,12 +488,12 @@ static int verb_each(struct cli *cli, const char *doing, bool missing_ok,
 
 int verb_stop(struct cli *cli)
 {
-    return verb_each(cli, "stopping", /* missing_ok */ false, stop_one);
+    return sandbox_each(cli, "stopping", /* missing_ok */ false, stop_one);
 }
 
 int verb_start(struct cli *cli)
 {
-    return verb_each(cli, "starting", /* missing_ok */ false, start_one);
+    return sandbox_each(cli, "starting", /* missing_ok */ false, start_one);
 }
 
 static int rm_all(struct cli *cli)
@@ -502,10 +527,11 @@ int verb_rm(struct cli *cli)
     const struct args *a = cli->args;
 
     if (a->all == (a->n_operands > 0)) {
-        ui_error(&cli->ui, &(struct err){.code = -EINVAL,
-                                         .reason = "usage",
-                                         .msg = "name the sandboxes to remove, or say --all, not both"});
+        ui_error(&cli->ui,
+                 &(struct err){.code = -EINVAL,
+                               .reason = "usage",
+                               .msg = "name the sandboxes to remove, or say --all, not both"});
         return CLI_EXIT_USAGE;
     }
-    return a->all ? rm_all(cli) : verb_each(cli, "removing", a->force, rm_one);
+    return a->all ? rm_all(cli) : sandbox_each(cli, "removing", a->force, rm_one);
 }

@@ -7,9 +7,15 @@
 #define ANY UINT_MAX
 
 #define FLAG(name_, letter_, member_, help_) \
-    {.name = name_, .letter = letter_, .kind = OPT_FLAG, .help = help_, .offset = offsetof(struct args, member_)}
+    { \
+        .name = name_, .letter = letter_, .kind = OPT_FLAG, .help = help_, \
+        .offset = offsetof(struct args, member_) \
+    }
 #define VALUE(kind_, name_, letter_, arg_, member_, help_) \
-    {.name = name_, .letter = letter_, .kind = kind_, .arg = arg_, .help = help_, .offset = offsetof(struct args, member_)}
+    { \
+        .name = name_, .letter = letter_, .kind = kind_, .arg = arg_, .help = help_, \
+        .offset = offsetof(struct args, member_) \
+    }
 
 static const struct opt help_opts[] = {
     FLAG("help", 'h', help, "show this help"),
@@ -18,7 +24,8 @@ static const struct opt help_opts[] = {
 
 static const struct opt client_opts[] = {
     VALUE(OPT_TEXT, "url", 0, "URL", url, "address of the gateway (SPACE_URL)"),
-    VALUE(OPT_TEXT, "key", 0, "KEY", key, "API key (better: SPACE_API_KEY, others can see arguments)"),
+    VALUE(OPT_TEXT, "key", 0, "KEY", key,
+          "API key (better: SPACE_API_KEY, others can see arguments)"),
     FLAG("json", 0, json, "print the API's own objects, errors too"),
     FLAG("quiet", 'q', quiet, "only what was asked for: ids, no notes"),
     FLAG("help", 'h', help, "show this help"),
@@ -37,18 +44,23 @@ static const struct opt place_opts[] = {
 static const struct opt up_opts[] = {
     FLAG("detach", 'd', detach, "go on in the background once everything answers"),
     VALUE(OPT_TEXT, "listen", 0, "ADDRESS", listen, "where the gateway listens (127.0.0.1:7777)"),
-    VALUE(OPT_TEXT, "log-dir", 0, "DIR", log_dir, "where the services' logs go with --detach (/var/log/space)"),
+    VALUE(OPT_TEXT, "log-dir", 0, "DIR", log_dir,
+          "where the services' logs go with --detach (/var/log/space)"),
     VALUE(OPT_TEXT, "libexec-dir", 0, "DIR", libexec_dir, "where the services' programs are"),
-    VALUE(OPT_MIB, "pool", 0, "SIZE", pool_mib, "size of a new pool (three quarters of what is free)"),
-    VALUE(OPT_TEXT, "gateway-user", 0, "USER", gateway_user, "who the gateway runs as (space-gateway)"),
-    VALUE(OPT_TEXT, "sandbox-user", 0, "USER", sandbox_user, "who the sandbox manager runs as (space-sandbox)"),
+    VALUE(OPT_MIB, "pool", 0, "SIZE", pool_mib,
+          "size of a new pool (three quarters of what is free)"),
+    VALUE(OPT_TEXT, "gateway-user", 0, "USER", gateway_user,
+          "who the gateway runs as (space-gateway)"),
+    VALUE(OPT_TEXT, "sandbox-user", 0, "USER", sandbox_user,
+          "who the sandbox manager runs as (space-sandbox)"),
     FLAG("no-setup", 0, no_setup, "do not make users, folders and the pool; they are there"),
     OPT_END,
 };
 
 static const struct opt down_opts[] = {
     FLAG("all", 'a', all, "stop the sandboxes too; without it they live on and are found again"),
-    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s, "how long to wait for the services to end (60s)"),
+    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s,
+          "how long to wait for the services to end (60s)"),
     OPT_END,
 };
 
@@ -61,21 +73,29 @@ static const struct opt libexec_opts[] = {
 static const struct opt shape_opts[] = {
     VALUE(OPT_TEXT, "template", 'T', "NAME", template, "what the sandbox starts from (debian)"),
     VALUE(OPT_NUMBER, "cpus", 0, "N", vcpus, "virtual CPUs (1)"),
-    VALUE(OPT_MIB, "memory", 'm', "SIZE", memory_mib, "memory, as 512M or 2G; plain numbers are MiB (256M)"),
+    VALUE(OPT_MIB, "memory", 'm', "SIZE", memory_mib,
+          "memory, as 512M or 2G; plain numbers are MiB (256M)"),
     VALUE(OPT_MIB, "disk", 0, "SIZE", disk_mib, "disk, as --memory (4G)"),
-    VALUE(OPT_LIST, "metadata", 'l', "NAME=VALUE", metadata, "a label to find the sandbox by, may be repeated"),
+    VALUE(OPT_LIST, "metadata", 'l', "NAME=VALUE", metadata,
+          "a label to find the sandbox by, may be repeated"),
+    VALUE(OPT_TEXT, "policy", 0, "POLICY", policy,
+          "NAME=VALUE,... or a JSON file: snapshots, idle pauses, recovery"),
     OPT_END,
 };
 
 static const struct opt create_opts[] = {
-    VALUE(OPT_LIST, "env", 'e', "NAME[=VALUE]", env, "a variable for every command of the sandbox, may be repeated"),
-    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s, "remove the sandbox after this time; 0 never (1h)"),
+    VALUE(OPT_LIST, "env", 'e', "NAME[=VALUE]", env,
+          "a variable for every command of the sandbox, may be repeated"),
+    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s,
+          "remove the sandbox after this time; 0 never (1h)"),
     OPT_END,
 };
 
 static const struct opt ls_opts[] = {
-    VALUE(OPT_TEXT, "state", 0, "STATE", state, "only sandboxes in this state: running, stopped, ..."),
-    VALUE(OPT_LIST, "metadata", 'l', "NAME=VALUE", metadata, "only sandboxes with this label, may be repeated"),
+    VALUE(OPT_TEXT, "state", 0, "STATE", state,
+          "only sandboxes in this state: running, stopped, ..."),
+    VALUE(OPT_LIST, "metadata", 'l', "NAME=VALUE", metadata,
+          "only sandboxes with this label, may be repeated"),
     VALUE(OPT_NUMBER, "limit", 'n', "N", limit, "at most so many (all)"),
     OPT_END,
 };
@@ -92,20 +112,24 @@ static const struct opt command_opts[] = {
     VALUE(OPT_LIST, "env", 'e', "NAME[=VALUE]", env, "a variable for the command, may be repeated"),
     VALUE(OPT_TEXT, "user", 'u', "USER", user, "run as this user of the guest (the template's)"),
     VALUE(OPT_TEXT, "cwd", 'w', "DIR", cwd, "run in this directory (the user's home)"),
-    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s, "kill the command and all it started after this time"),
+    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s,
+          "kill the command and all it started after this time"),
     OPT_END,
 };
 
 static const struct opt run_opts[] = {
-    VALUE(OPT_LIST, "copy-in", 0, "SRC:DST", copy_in, "copy a file or folder into the sandbox first, may be repeated"),
-    VALUE(OPT_LIST, "copy-out", 0, "SRC:DST", copy_out, "copy a file or folder out at the end, may be repeated"),
+    VALUE(OPT_LIST, "copy-in", 0, "SRC:DST", copy_in,
+          "copy a file or folder into the sandbox first, may be repeated"),
+    VALUE(OPT_LIST, "copy-out", 0, "SRC:DST", copy_out,
+          "copy a file or folder out at the end, may be repeated"),
     FLAG("keep", 0, keep, "do not remove the sandbox at the end"),
     OPT_END,
 };
 
 static const struct opt exec_opts[] = {
     FLAG("detach", 'd', detach, "print the command's id and return at once"),
-    VALUE(OPT_TEXT, "attach", 0, "COMMAND-ID", attach, "show a running command's output from what is kept of it"),
+    VALUE(OPT_TEXT, "attach", 0, "COMMAND-ID", attach,
+          "show a running command's output from what is kept of it"),
     OPT_END,
 };
 
@@ -123,8 +147,50 @@ static const struct opt cp_opts[] = {
     OPT_END,
 };
 
+static const struct opt pause_opts[] = {
+    FLAG("light", 0, light, "without a full snapshot: quicker, but lost with the host"),
+    FLAG("wake", 0, wake, "the next command or file request resumes it"),
+    OPT_END,
+};
+
+static const struct opt snapshot_opts[] = {
+    FLAG("disk", 0, disk_kind, "the disk only, without a pause; that is the default"),
+    FLAG("full", 0, full_kind, "memory and processes too; pauses the sandbox briefly"),
+    VALUE(OPT_TEXT, "name", 'n', "NAME", name, "what to call it; verbs then take the name too"),
+    FLAG("keep", 0, keep, "never removed by a policy"),
+    OPT_END,
+};
+
+static const struct opt snapshot_keep_opts[] = {
+    FLAG("off", 0, off, "leave it to the policy again"),
+    OPT_END,
+};
+
+static const struct opt fork_opts[] = {
+    VALUE(OPT_NUMBER, "count", 'n', "N", count, "so many children, at most 100 (1)"),
+    VALUE(OPT_TEXT, "snapshot", 's', "SNAPSHOT", snapshot, "start from it (the present)"),
+    VALUE(OPT_LIST, "env", 'e', "NAME[=VALUE]", env,
+          "a variable for every command of the children, instead of the parent's; may be repeated"),
+    VALUE(OPT_LIST, "metadata", 'l', "NAME=VALUE", metadata,
+          "a label of the children, instead of the parent's; may be repeated"),
+    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s,
+          "remove the children after this time; 0 never (as the parent)"),
+    OPT_END,
+};
+
+static const struct opt bisect_opts[] = {
+    FLAG("verbose", 'v', verbose, "show what the test writes"),
+    VALUE(OPT_LIST, "env", 'e', "NAME[=VALUE]", env, "a variable for the test, may be repeated"),
+    VALUE(OPT_TEXT, "user", 'u', "USER", user, "run as this user of the guest (the template's)"),
+    VALUE(OPT_TEXT, "cwd", 'w', "DIR", cwd, "run in this directory (the user's home)"),
+    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s,
+          "a test that takes longer counts as failed"),
+    OPT_END,
+};
+
 static const struct opt kill_opts[] = {
-    VALUE(OPT_TEXT, "signal", 's', "SIGNAL", signal, "send this signal to the command (kill the whole tree)"),
+    VALUE(OPT_TEXT, "signal", 's', "SIGNAL", signal,
+          "send this signal to the command (kill the whole tree)"),
     OPT_END,
 };
 
@@ -141,8 +207,10 @@ static const struct opt top_opts[] = {
 
 static const struct opt key_create_opts[] = {
     VALUE(OPT_TEXT, "name", 'n', "NAME", name, "what the key is for, to tell it from others"),
-    VALUE(OPT_TEXT, "project", 0, "ID", project, "the project whose sandboxes it opens (this key's own)"),
-    VALUE(OPT_TEXT, "scope", 0, "WORD", scope, "project, or organisation to manage keys and projects too (project)"),
+    VALUE(OPT_TEXT, "project", 0, "ID", project,
+          "the project whose sandboxes it opens (this key's own)"),
+    VALUE(OPT_TEXT, "scope", 0, "WORD", scope,
+          "project, or organisation to manage keys and projects too (project)"),
     OPT_END,
 };
 
@@ -216,6 +284,118 @@ const struct verb verbs[] = {
         .summary = "watch what sandboxes use",
         .about = "A live table on a terminal, one table elsewhere. Press q to end.",
         .opts = {.tables = {top_opts, client_opts}, .max_pos = ANY},
+    },
+    {
+        .name = "pause", .operands = "SANDBOX...", .group = VERB_TIME, .run = verb_pause,
+        .summary = "let sandboxes stand still, memory kept",
+        .about = "Processes, clock and timeout stand still until 'space resume', for hours if need be.",
+        .opts = {.tables = {pause_opts, client_opts}, .min_pos = 1, .max_pos = ANY},
+    },
+    {
+        .name = "resume", .operands = "SANDBOX...", .group = VERB_TIME, .run = verb_resume,
+        .summary = "let paused sandboxes go on",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = ANY},
+    },
+    {
+        .name = "snapshot ls", .operands = "SANDBOX", .group = VERB_TIME, .run = verb_snapshot_ls,
+        .summary = "list a sandbox's snapshots, newest first",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "snapshot info", .operands = "SANDBOX SNAPSHOT", .group = VERB_TIME, .run = verb_snapshot_info,
+        .summary = "show everything about one snapshot, and the bytes that only it holds",
+        .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "snapshot rm", .operands = "SANDBOX SNAPSHOT...", .group = VERB_TIME, .run = verb_snapshot_rm,
+        .summary = "remove snapshots, in any order",
+        .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = ANY},
+    },
+    {
+        .name = "snapshot keep", .operands = "SANDBOX SNAPSHOT", .group = VERB_TIME, .run = verb_snapshot_keep,
+        .summary = "keep a snapshot whatever the policy says",
+        .opts = {.tables = {snapshot_keep_opts, client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "snapshot name", .operands = "SANDBOX SNAPSHOT NAME", .group = VERB_TIME, .run = verb_snapshot_name,
+        .summary = "name a snapshot; an empty name takes it away",
+        .opts = {.tables = {client_opts}, .min_pos = 3, .max_pos = 3},
+    },
+    {
+        .name = "snapshot", .operands = "SANDBOX", .group = VERB_TIME, .run = verb_snapshot,
+        .summary = "take a snapshot and print its id",
+        .about =
+            "A disk snapshot holds the disk as programs have synced it. A full one holds memory and processes too, so "
+            "that they can run on from there.\n\n"
+            "A snapshot is named by its id, the start of it, or its name.",
+        .examples = "space snapshot s4k2 --full --name before-upgrade\n"
+                    "space snapshot ls s4k2\n"
+                    "space snapshot rm s4k2 before-upgrade",
+        .opts = {.tables = {snapshot_opts, client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "rollback", .operands = "SANDBOX SNAPSHOT", .group = VERB_TIME, .run = verb_rollback,
+        .summary = "take a sandbox back to a snapshot, in place",
+        .about =
+            "The id stays. The present is snapshotted first, so that one can return to it. After a full snapshot the "
+            "processes of then run on; after a disk snapshot the sandbox starts fresh from the disk of then. Timeout, "
+            "metadata and policy stay as they are now.",
+        .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "fork", .operands = "SANDBOX", .group = VERB_TIME, .run = verb_fork,
+        .summary = "make children of a sandbox and print their ids",
+        .about =
+            "From the present of a running or paused sandbox, and from a full snapshot, its processes run on in every "
+            "child; else they start fresh over the disk. All children are made, or none. They share with their "
+            "parent what neither has changed. --json prints an array.",
+        .examples = "space fork s4k2 --count 10\n"
+                    "space fork s4k2 --snapshot before-upgrade",
+        .opts = {.tables = {fork_opts, client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "diff", .operands = "A B", .group = VERB_TIME, .run = verb_diff,
+        .summary = "list the files that differ between two snapshots or sandboxes",
+        .about =
+            "A side is SANDBOX for its present, SANDBOX@SNAPSHOT, @SNAPSHOT for one of the other side's sandbox, or the "
+            "whole id of a snapshot. A line says A for added, D for removed, M for changed, m for other owner or mode "
+            "only. Both sides are forked for it and removed again; files of the same size and time count as the same. "
+            "What every start writes anew (/etc/hostname, /etc/machine-id) and what is not on the disk is left out.",
+        .examples = "space diff s4k2@before-upgrade s4k2\n"
+                    "space diff s4k2@n1a s4k2@n7c",
+        .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "bisect", .operands = "SANDBOX [--] TEST [ARGUMENT...]", .group = VERB_TIME, .run = verb_bisect,
+        .summary = "find the first snapshot in which a test fails",
+        .about =
+            "Runs the test in a fork of one snapshot after the other, by halves, and removes the forks again. The test "
+            "ends with 0 where all is well and with 1 to 124 where it is not; any other end stops the search. Where "
+            "snapshots were taken before each command it says which command it was. Ends with 1 when the test passes "
+            "in the newest snapshot.",
+        .examples = "space bisect s4k2 -- make test",
+        .opts = {.tables = {bisect_opts, client_opts}, .has_command = true, .lead = 1},
+    },
+    {
+        .name = "policy", .operands = "SANDBOX [POLICY]", .group = VERB_TIME, .run = verb_policy,
+        .summary = "show or change what is done without asking",
+        .about =
+            "POLICY is NAME=VALUE,... or the name of a JSON file; what it does not name stays as it is. disk_every_s and "
+            "full_every_s: a snapshot that often. keep_hour, keep_day, keep_week, keep_month: how many of each age stay. "
+            "idle_pause_s: pause when idle for so long, until the next request. recover: memory, disk or none, when its "
+            "machine ended by itself. Times take a unit.",
+        .examples = "space policy s4k2 disk_every_s=5m,full_every_s=1h,idle_pause_s=10m",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 2},
+    },
+    {
+        .name = "history", .operands = "SANDBOX", .group = VERB_TIME, .run = verb_history,
+        .summary = "show what happened to a sandbox",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "trace", .operands = "SANDBOX", .group = VERB_TIME, .run = verb_trace,
+        .summary = "show where the time of the newest operations went",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
     },
     {
         .name = "exec", .operands = "SANDBOX [--] COMMAND [ARGUMENT...]", .group = VERB_COMMAND, .run = verb_exec,
@@ -342,11 +522,9 @@ const size_t n_verbs = ARRAY_SIZE(verbs);
 const char *verb_group_title(enum verb_group group)
 {
     static const char *const titles[VERB_GROUP_COUNT_] = {
-        [VERB_SANDBOX] = "Sandboxes",
-        [VERB_COMMAND] = "In a sandbox",
-        [VERB_ACCOUNT] = "Templates and keys",
-        [VERB_SERVICE] = "This machine",
-        [VERB_OTHER] = "Other",
+        [VERB_SANDBOX] = "Sandboxes",    [VERB_TIME] = "Through time",
+        [VERB_COMMAND] = "In a sandbox", [VERB_ACCOUNT] = "Templates and keys",
+        [VERB_SERVICE] = "This machine", [VERB_OTHER] = "Other",
     };
 
     ASSERT(group < VERB_GROUP_COUNT_);
@@ -363,7 +541,8 @@ bool verb_is_prefix(const char *word)
     for (size_t i = 0; i < n_verbs; i++) {
         size_t len = verb_first_word(&verbs[i]);
 
-        if (verbs[i].name[len] == ' ' && strlen(word) == len && strncmp(verbs[i].name, word, len) == 0) {
+        if (verbs[i].name[len] == ' ' && strlen(word) == len &&
+            strncmp(verbs[i].name, word, len) == 0) {
             return true;
         }
     }

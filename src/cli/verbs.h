@@ -12,6 +12,7 @@
 
 enum verb_group {
     VERB_SANDBOX,
+    VERB_TIME,
     VERB_COMMAND,
     VERB_ACCOUNT,
     VERB_SERVICE,
@@ -54,6 +55,21 @@ int verb_info(struct cli *cli);
 int verb_rm(struct cli *cli);
 int verb_stop(struct cli *cli);
 int verb_start(struct cli *cli);
+int verb_policy(struct cli *cli);
+int verb_pause(struct cli *cli);
+int verb_resume(struct cli *cli);
+int verb_snapshot(struct cli *cli);
+int verb_snapshot_ls(struct cli *cli);
+int verb_snapshot_info(struct cli *cli);
+int verb_snapshot_rm(struct cli *cli);
+int verb_snapshot_keep(struct cli *cli);
+int verb_snapshot_name(struct cli *cli);
+int verb_rollback(struct cli *cli);
+int verb_fork(struct cli *cli);
+int verb_diff(struct cli *cli);
+int verb_bisect(struct cli *cli);
+int verb_history(struct cli *cli);
+int verb_trace(struct cli *cli);
 int verb_run(struct cli *cli);
 int verb_exec(struct cli *cli);
 int verb_shell(struct cli *cli);

@@ -158,7 +158,33 @@ class Sandbox:
                        "vcpus": body.get("vcpus", 1), "memory_mib": body.get("memory_mib", 256),
                        "disk_mib": body.get("disk_mib", 4096), "metadata": body.get("metadata", {}),
                        "timeout_s": body.get("timeout_s", 3600), "accel": "tcg",
-                       "created_at_ms": int(time.time() * 1000)}
+                       "created_at_ms": int(time.time() * 1000), "policy": body.get("policy", {"keep_day": 24})}
+        self.snapshots = []  # (object, folder)
+        self.paused_how = None
+
+    def snapshot(self, body, made_by, listed=True):
+        folder = tempfile.mkdtemp(prefix="fake-snapshot-", dir=os.path.dirname(self.root))
+        subprocess.run(["cp", "-a", self.root + "/.", folder], check=True)
+        obj = {"id": new_id("n"), "kind": body.get("kind", "disk"), "keep": body.get("keep", False),
+               "name": body.get("name"), "made_by": made_by, "command": body.get("command"), "parent": None,
+               "created_at_ms": int(time.time() * 1000), "private_bytes": 1 << 20}
+        self.folders.append(folder)
+        if listed:
+            self.snapshots.append((obj, folder))
+            return obj
+        return (obj, folder)
+
+    folders = []
+
+    def find_snapshot(self, id):
+        for s in self.snapshots:
+            if s[0]["id"] == id:
+                return s
+        raise ApiError(404, "snapshot_not_found", "the sandbox has no such snapshot")
+
+    def restore(self, root, snapshot):
+        subprocess.run(["find", root, "-mindepth", "1", "-delete"], check=True)
+        subprocess.run(["cp", "-a", snapshot[1] + "/.", root], check=True)
 
     def path(self, text):
         """Bytes of a path in the sandbox to bytes here; links at the end are left alone."""
@@ -350,6 +376,8 @@ class Handler(socketserver.StreamRequestHandler):
             if self.method == "PATCH":
                 sandbox.object.update(self.json_body())
                 return self.reply(200, sandbox.object)
+        if rest[0] in ("pause", "resume", "snapshots", "rollback", "fork", "history", "trace", "run"):
+            return self.route_time(gw, sandbox, rest)
         if rest[0] in ("stop", "start"):
             sandbox.object["state"] = "stopped" if rest[0] == "stop" else "running"
             return self.reply(200, sandbox.object)
@@ -365,6 +393,56 @@ class Handler(socketserver.StreamRequestHandler):
         if rest[0] == "files":
             return self.route_files(gw, sandbox, rest[1:])
         raise ApiError(404, "not_found", "no such route")
+
+    def route_time(self, gw, sandbox, rest):
+        """Snapshots are copies of the folder; a fork is a sandbox with such a copy."""
+        if rest[0] in ("pause", "resume"):
+            sandbox.object["state"] = "paused" if rest[0] == "pause" else "running"
+            sandbox.paused_how = self.json_body()
+            return self.reply(200, sandbox.object)
+        if rest[0] == "history":
+            return self.reply(200, {"history": [{"at_ms": 1000, "event": "created", "text": "\x1b[2J"}]})
+        if rest[0] == "trace":
+            return self.reply(200, {"operations": [
+                {"operation": "create", "at_ms": 1000, "took_us": 1500, "ok": True,
+                 "steps": [{"step": "disk", "took_us": 500}]}]})
+        if rest[0] == "snapshots":
+            return self.route_snapshots(sandbox, rest[1:])
+        if rest[0] == "run":
+            body = self.json_body()
+            p = subprocess.run(body["argv"], cwd=sandbox.home, capture_output=True, stdin=subprocess.DEVNULL,
+                               env={"PATH": os.environ["PATH"], **body.get("env", {})}, check=False)
+            return self.reply(200, {"exit_code": p.returncode if p.returncode >= 0 else 128 - p.returncode,
+                                    "stdout": p.stdout.decode(), "stderr": p.stderr.decode(), "timed_out": False})
+        body = self.json_body()
+        if rest[0] == "rollback":
+            before = sandbox.snapshot({"kind": "full"}, "rollback")
+            sandbox.restore(sandbox.root, sandbox.find_snapshot(body["snapshot"]))
+            return self.reply(200, dict(sandbox.object, before=before["id"], cold=True))
+        children = []
+        for _ in range(body.get("count", 1)):
+            child = Sandbox(dict(sandbox.object, **{k: body[k] for k in ("metadata", "timeout_s") if k in body}))
+            source = sandbox.find_snapshot(body["snapshot"]) if "snapshot" in body else None
+            child.restore(child.root, source or sandbox.snapshot({"kind": "full"}, "fork", listed=False))
+            child.object["parent"] = sandbox.id
+            gw.sandboxes[child.id] = child
+            gw.all_sandboxes.append(child)
+            children.append(child.object)
+        gw.forks += len(children)
+        return self.reply(201, {"sandboxes": children})
+
+    def route_snapshots(self, sandbox, parts):
+        if not parts and self.method == "POST":
+            return self.reply(201, sandbox.snapshot(self.json_body(), "request"))
+        if not parts:
+            return self.reply(200, {"snapshots": [s for s, _ in reversed(sandbox.snapshots)]})
+        found = sandbox.find_snapshot(parts[0])
+        if self.method == "DELETE":
+            sandbox.snapshots.remove(found)
+            return self.reply(204)
+        if self.method == "PATCH":
+            found[0].update(self.json_body())
+        return self.reply(200, dict(found[0], exclusive_bytes=4096))
 
     def create(self, gw):
         body = self.json_body()
@@ -708,6 +786,7 @@ class Gateway:
         self.given_up = 0
         self.log_text = b"booted\n"
         self.metrics_ms = 0
+        self.forks = 0
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.gateway = self
         self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
@@ -734,3 +813,5 @@ class Gateway:
         self.server.server_close()
         for sandbox in self.all_sandboxes:
             sandbox.remove()
+        while Sandbox.folders:
+            shutil.rmtree(Sandbox.folders.pop(), ignore_errors=True)
