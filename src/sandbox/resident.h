@@ -38,6 +38,7 @@ struct resident {
     uint64_t idle_looked_ms;
     uint64_t idle_cpu_ms;
     uint64_t busy_ms;
+    uint64_t clock_set_ms; /* when the guest was last told the time */
     uint64_t
         mute_until_ms; /* the guest did not answer: nothing is asked of it unbidden until then */
 
