@@ -270,16 +270,19 @@ int lifecycle_remove_all(struct resident *res, struct err *e)
 
 int lifecycle_delete(struct resident *res, struct err *e)
 {
+    struct err note = {0};
     int r = 0;
 
     pthread_mutex_lock(&res->op);
     if (!res->gone) {
-        if (resident_state(res) != SANDBOX_STATE_DELETING) {
-            r = resident_set_state(res, SANDBOX_STATE_DELETING, NULL, RECORD_SURVIVES_PROCESS, e);
+        /* A pool that is full takes no note, and deleting is what makes room in it. */
+        if (resident_state(res) != SANDBOX_STATE_DELETING &&
+            resident_set_state(res, SANDBOX_STATE_DELETING, NULL, RECORD_SURVIVES_PROCESS, &note) <
+                0) {
+            log_warn(&(struct log_ctx){.sandbox = res->record.id},
+                     "cannot note its deletion, deleting it all the same: %s", note.msg);
         }
-        if (r == 0) {
-            r = lifecycle_remove_all(res, e);
-        }
+        r = lifecycle_remove_all(res, e);
         if (r == 0) {
             pthread_mutex_lock(&res->node->lock);
             res->node->counters.deleted++;

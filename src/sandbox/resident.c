@@ -162,6 +162,13 @@ static int write_record(struct resident *res, enum record_durability durability,
     return r < 0 ? err_wrap(e, r, "writing the record of sandbox %s", res->record.id) : 0;
 }
 
+/* A state on the way to another: entering it is the first step of an operation, before anything has happened. */
+static bool is_on_the_way(enum sandbox_state state)
+{
+    return state == SANDBOX_STATE_PAUSING || state == SANDBOX_STATE_RESUMING ||
+           state == SANDBOX_STATE_STOPPING;
+}
+
 int resident_set_state(struct resident *res, enum sandbox_state to, const char *reason,
                        enum record_durability durability, struct err *e)
 {
@@ -179,7 +186,13 @@ int resident_set_state(struct resident *res, enum sandbox_state to, const char *
     }
     snprintf(res->record.reason, sizeof(res->record.reason), "%s", reason ? reason : "");
     r = write_record(res, durability, e);
+    if (r < 0 && is_on_the_way(to)) {
+        res->record.state = from;
+    }
     pthread_mutex_unlock(&res->lock);
+    if (r < 0 && is_on_the_way(to)) {
+        return r;
+    }
     log_info(&ctx, "%s -> %s%s%s", sandbox_state_name(from), sandbox_state_name(to),
              reason ? ": " : "", reason ? reason : "");
     return r;

@@ -70,7 +70,11 @@ struct resident *resident_next_take(struct node *node, struct resident *res);
 /* At the end of the process: machines live on. */
 void resident_free_all(struct node *node);
 
-/* Moves the state, by the node, with a reason or NULL, and writes the record. */
+/*
+ * Moves the state, by the node, with a reason or NULL, and writes the record. When it cannot be written, as in
+ * a pool that is full, a first step (pausing, resuming, stopping) was not taken; else the move is what
+ * has happened, and stays: the next write tells it.
+ */
 MUST_CHECK int resident_set_state(struct resident *res, enum sandbox_state to, const char *reason,
                                   enum record_durability durability, struct err *e);
 MUST_CHECK int resident_set_policy(struct resident *res, const struct policy *policy,

@@ -2,6 +2,7 @@
 #include "base/fs.h"
 #include "base/test.h"
 #include "sandbox/record.h"
+#include "sandbox/resident.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -115,5 +116,31 @@ static void other_specs_differ(void)
     record_done(&b);
 }
 
+/* In a pool that is full: what has not begun has not happened, and what has happened is known. */
+static void a_record_that_cannot_be_written_wedges_nothing(void)
+{
+    char dir[] = "/tmp/space-test-XXXXXX";
+    struct node node = {0};
+    struct resident *res = NULL;
+    struct record rec = {0};
+    struct err e = {0};
+
+    REQUIRE(mkdtemp(dir) && parse(good, &rec, &e) == 0);
+    pthread_mutex_init(&node.lock, NULL);
+    node.records_fd = fs_open(dir, O_RDONLY | O_DIRECTORY, 0);
+    REQUIRE(resident_add(&node, &rec, &res, &e) == 0);
+    CHECK_INT(resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, &e), 0);
+    CHECK_INT(fs_remove_tree(AT_FDCWD, dir), 0);
+    CHECK(resident_set_state(res, SANDBOX_STATE_STOPPING, NULL, RECORD_SURVIVES_PROCESS, &e) < 0);
+    CHECK_INT(resident_state(res), SANDBOX_STATE_RUNNING);
+    CHECK(resident_set_state(res, SANDBOX_STATE_FAILED, "x", RECORD_SURVIVES_PROCESS, &e) < 0);
+    CHECK_INT(resident_state(res), SANDBOX_STATE_FAILED);
+    resident_drop(res);
+    resident_unref(res);
+    record_done(&rec);
+    fd_close(node.records_fd);
+    pthread_mutex_destroy(&node.lock);
+}
+
 TEST_MAIN(T(requests_are_checked), T(records_come_back_as_written), T(damaged_records_are_refused),
-          T(other_specs_differ))
+          T(other_specs_differ), T(a_record_that_cannot_be_written_wedges_nothing))
