@@ -428,7 +428,6 @@ static void limits_are_in_place_and_hold(void)
     NEW_TESTBED(t)
     cleanup_machine struct testbed_machine m = {0};
     cleanup_free char *group = NULL;
-    cleanup_free char *memory = NULL;
     cleanup_free char *procs = NULL;
     cleanup_free char *want = NULL;
     struct priv_machine_stats stats = {0};
