@@ -228,6 +228,10 @@ static void check_same(const struct sandbox *a, const struct sandbox *b)
     CHECK_INT(a->started_at_ms, b->started_at_ms);
     CHECK_INT(a->changed_at_ms, b->changed_at_ms);
     CHECK_INT(a->end_at_ms, b->end_at_ms);
+    CHECK_INT(a->paused_at_ms, b->paused_at_ms);
+    CHECK(policy_equal(&a->policy, &b->policy));
+    CHECK_STR(a->parent, b->parent);
+    CHECK_STR(a->batch, b->batch);
     CHECK_STR(a->reason, b->reason);
 }
 
@@ -239,6 +243,9 @@ static void sandbox_comes_back_as_written(void)
     cleanup_sandbox struct sandbox again = {0};
 
     snprintf(sb.owner, sizeof(sb.owner), "r1");
+    snprintf(sb.parent, sizeof(sb.parent), "sparent");
+    snprintf(sb.batch, sizeof(sb.batch), "sfirst");
+    sb.policy = policy_default();
     CHECK_INT(db_sandbox_insert(f.db, &sb, NULL, 1, NULL), 0);
     REQUIRE(db_sandbox_get(f.db, sb.id, f.project[0].id, &got, NULL) == 0);
     check_same(&sb, &got);
@@ -252,12 +259,99 @@ static void sandbox_comes_back_as_written(void)
     got.changed_at_ms = 8;
     got.end_at_ms = 0;
     got.timeout_s = 0;
+    got.paused_at_ms = 9;
+    got.policy.idle_pause_s = 77;
+    got.policy.recover = POLICY_RECOVER_NONE;
     free(got.metadata);
     got.metadata = xstrdup("{\"c\":\"d\"}");
     CHECK_INT(db_sandbox_update(f.db, &got, NULL, NULL), 0);
     CHECK_INT(got.generation, 2);
     REQUIRE(db_sandbox_get(f.db, sb.id, NULL, &again, NULL) == 0);
     check_same(&got, &again);
+}
+
+/* n sandboxes of one project, the first of them naming the batch. */
+static void make_batch(const char *project, struct sandbox *sbs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        sbs[i] = make_sandbox(project, "{\"a\":\"b\"}", 100);
+        snprintf(sbs[i].batch, sizeof(sbs[i].batch), "%s", sbs[0].id);
+    }
+}
+
+static void end_batch(struct sandbox *sbs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        sandbox_done(&sbs[i]);
+    }
+}
+
+static int count_row(void *ctx, const struct sandbox *sb)
+{
+    (void)sb;
+    ++*(int *)ctx;
+    return 0;
+}
+
+static int rows_of(struct db *db, const struct sandbox_query *q)
+{
+    int n = 0;
+
+    ASSERT(db_sandbox_list(db, q, count_row, &n, NULL) == 0);
+    return n;
+}
+
+static void batches_are_all_or_nothing(void)
+{
+    FIXTURE(f);
+    struct sandbox sbs[3] = {0};
+    struct operation op;
+    struct operation found = {0};
+    struct sandbox_query all = {0};
+    struct sandbox_query batch = {0};
+    cleanup_sandbox struct sandbox got = {0};
+
+    make_batch(f.project[0].id, sbs, 3);
+    op = make_operation(&sbs[0], "k");
+    CHECK_INT(db_sandbox_insert_all(f.db, sbs, 3, &(struct db_beside){.operation = &op}, 2, NULL),
+              -EDQUOT);
+    CHECK_INT(rows_of(f.db, &all), 0);
+    CHECK_INT(db_operation_get(f.db, op.project, "k", &found, NULL), -ENOENT);
+    CHECK_INT(db_sandbox_insert_all(f.db, sbs, 3, &(struct db_beside){.operation = &op}, 3, NULL),
+              0);
+    batch.batch = sbs[0].id;
+    CHECK_INT(rows_of(f.db, &batch), 3);
+    for (size_t i = 0; i < 3; i++) { /* each knows the operation of its batch */
+        CHECK_INT(db_operation_of_sandbox(f.db, sbs[i].id, &found, NULL), 0);
+        CHECK_STR(found.key, "k");
+        operation_done(&found);
+    }
+    REQUIRE(db_sandbox_get(f.db, sbs[2].id, NULL, &got, NULL) == 0);
+    CHECK_INT(db_sandbox_update(f.db, &got, NULL, NULL), 0); /* somebody is faster with the last */
+    sbs[0].timeout_s = 1234;
+    CHECK_INT(db_sandbox_update_all(f.db, sbs, 3, NULL, NULL), -ESTALE);
+    CHECK_INT(sbs[0].generation, 1);
+    sandbox_done(&got);
+    REQUIRE(db_sandbox_get(f.db, sbs[0].id, NULL, &got, NULL) == 0);
+    CHECK_INT(got.timeout_s, 60);
+    sbs[2].generation = 2;
+    CHECK_INT(db_sandbox_update_all(f.db, sbs, 3, NULL, NULL), 0);
+    CHECK_INT(sbs[0].generation, 2);
+    CHECK_INT(sbs[2].generation, 3);
+    end_batch(sbs, 3);
+}
+
+static void paused_ones_do_not_expire(void)
+{
+    FIXTURE(f);
+    cleanup_sandbox struct sandbox sb = {0};
+    struct sandbox_query expired = {.expired_at_ms = 1000000};
+
+    REQUIRE(insert_one(f.db, f.project[0].id, "{}", 1, &sb) == 0);
+    CHECK_INT(rows_of(f.db, &expired), 1);
+    sb.paused_at_ms = 5;
+    CHECK_INT(db_sandbox_update(f.db, &sb, NULL, NULL), 0);
+    CHECK_INT(rows_of(f.db, &expired), 0);
 }
 
 static void sandbox_of_another_project_is_not_found(void)
@@ -741,7 +835,8 @@ static void readers_and_writers_run_together(void)
 
 TEST_MAIN(T(names_of_organisations_and_projects_are_unique), T(unknown_parents_are_refused),
           T(keys_are_found_by_hash_until_revoked), T(key_lists_stay_in_their_organisation),
-          T(sandbox_comes_back_as_written), T(sandbox_of_another_project_is_not_found),
+          T(sandbox_comes_back_as_written), T(batches_are_all_or_nothing),
+          T(paused_ones_do_not_expire), T(sandbox_of_another_project_is_not_found),
           T(update_needs_the_generation_it_was_decided_on),
           T(delete_needs_the_generation_and_takes_everything_along),
           T(update_never_revives_what_was_deleted), T(quota_holds_under_concurrent_inserts),

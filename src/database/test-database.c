@@ -67,6 +67,70 @@ static void newer_schema_is_refused(void)
     CHECK_STR(e.reason, "database_too_new");
 }
 
+/* What an older program has left: the first schema, with a sandbox in it. */
+static void older_schema_is_brought_up_to_date(void)
+{
+    FOLDER(d);
+    CLEANUP(db_freep) struct db *db = NULL;
+    cleanup_sandbox struct sandbox sb = {0};
+    struct policy policy = policy_default();
+    sqlite3 *raw = NULL;
+
+    REQUIRE(db_open(d.url, &db, NULL) == 0);
+    db_free(TAKE_PTR(db));
+    REQUIRE(sqlite3_open(d.file, &raw) == SQLITE_OK);
+    CHECK_INT(sqlite3_exec(
+                  raw,
+                  "DROP INDEX sandboxes_of_batch;"
+                  "ALTER TABLE sandboxes DROP COLUMN paused_at_ms;"
+                  "ALTER TABLE sandboxes DROP COLUMN policy;"
+                  "ALTER TABLE sandboxes DROP COLUMN parent;"
+                  "ALTER TABLE sandboxes DROP COLUMN batch;"
+                  "DELETE FROM schema_migrations WHERE version > 1;"
+                  "INSERT INTO organisations VALUES ('o1', 'o', 1);"
+                  "INSERT INTO projects VALUES ('p1', 'o1', 'p', 5, 1);"
+                  "INSERT INTO sandboxes VALUES ('s1', 'p1', 'running', 'running', 3, 'local', '', "
+                  "'tiny', 1, 256, 1024, 'tcg', '{}', '{}', 60, 1, 2, 3, 4, 'why');",
+                  NULL, NULL, NULL),
+              0);
+    sqlite3_close(raw);
+    REQUIRE(db_open(d.url, &db, NULL) == 0);
+    REQUIRE(db_sandbox_get(db, "s1", "p1", &sb, NULL) == 0);
+    CHECK_INT(sb.generation, 3);
+    CHECK_INT(sb.end_at_ms, 4);
+    CHECK_STR(sb.reason, "why");
+    CHECK_INT(sb.paused_at_ms, 0);
+    CHECK_STR(sb.parent, "");
+    CHECK(policy_equal(&sb.policy, &policy));
+    CHECK_INT(db_sandbox_update(db, &sb, NULL, NULL), 0);
+}
+
+static void unreadable_policy_is_an_error(void)
+{
+    FOLDER(d);
+    CLEANUP(db_freep) struct db *db = NULL;
+    cleanup_sandbox struct sandbox sb = {0};
+    sqlite3 *raw = NULL;
+    struct err e = {0};
+
+    REQUIRE(db_open(d.url, &db, NULL) == 0);
+    db_free(TAKE_PTR(db));
+    REQUIRE(sqlite3_open(d.file, &raw) == SQLITE_OK);
+    CHECK_INT(
+        sqlite3_exec(
+            raw,
+            "INSERT INTO organisations VALUES ('o1', 'o', 1);"
+            "INSERT INTO projects VALUES ('p1', 'o1', 'p', 5, 1);"
+            "INSERT INTO sandboxes VALUES ('s1', 'p1', 'running', 'running', 3, 'local', '', "
+            "'tiny', 1, 256, 1024, 'tcg', '{}', '{}', 60, 1, 2, 3, 4, '', 0, '{\"x\":1}', '', '');",
+            NULL, NULL, NULL),
+        0);
+    sqlite3_close(raw);
+    REQUIRE(db_open(d.url, &db, NULL) == 0);
+    CHECK_INT(db_sandbox_get(db, "s1", "p1", &sb, &e), -EUCLEAN);
+    CHECK_STR(e.reason, "database_error");
+}
+
 static void damaged_file_is_an_error_not_an_empty_database(void)
 {
     FOLDER(d);
@@ -100,5 +164,6 @@ static void unwritable_folder_is_explained(void)
 }
 
 TEST_MAIN(T(unknown_urls_are_refused), T(newer_schema_is_refused),
+          T(older_schema_is_brought_up_to_date), T(unreadable_policy_is_an_error),
           T(damaged_file_is_an_error_not_an_empty_database), T(file_is_private),
           T(unwritable_folder_is_explained))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/bodies.h"
+#include "gateway/time.h"
 
 #include <string.h>
 
@@ -51,6 +52,43 @@ static void try_terminal(json_t *body)
     }
 }
 
+static void try_time(json_t *body)
+{
+    struct pause_body pause = {0};
+    const char *snapshot = NULL;
+    struct err e = {0};
+
+    if (rollback_body_from_json(body, &snapshot, &e) == 0) {
+        ASSERT(id_valid(ID_SNAPSHOT, snapshot));
+    } else {
+        ASSERT(e.reason[0] && e.msg[0]);
+    }
+    if (snapshot_body_check(body, NULL) == 0) {
+        ASSERT(strlen(json_get_string(body, "name", "")) <= 64);
+    }
+    if (snapshot_patch_check(body, NULL) == 0) {
+        ASSERT(json_object_size(body) > 0);
+    }
+    IGNORE_RESULT(pause_body_from_json(body, &pause, NULL)); /* that it reads nothing else */
+}
+
+/* Whatever the node says, what is shown of it is JSON. */
+static void try_shown(json_t *body)
+{
+    cleanup_buf struct buf snapshot = BUF_INIT(1 << 20);
+    cleanup_buf struct buf history = BUF_INIT(1 << 20);
+    json_t *shown = NULL;
+
+    if (snapshot_print(body, &snapshot) == 0) {
+        ASSERT(json_parse_object(snapshot.data, snapshot.len, &shown, NULL) == 0);
+        json_decref(shown);
+    }
+    if (history_print(json_object_get(body, "history"), &history) == 0) {
+        ASSERT(json_parse_any(history.data, history.len, &shown, NULL) == 0);
+        json_decref(shown);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     cleanup_json json_t *body = NULL;
@@ -59,6 +97,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         try_tenants(body);
         try_run(body);
         try_terminal(body);
+        try_time(body);
+        try_shown(body);
     }
     return 0;
 }

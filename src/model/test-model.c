@@ -262,6 +262,97 @@ static void timeouts_count_from_the_change(void)
     CHECK_INT(sb.end_at_ms, 0);
 }
 
+static void move(struct sandbox *sb, enum sandbox_state to, unsigned by, int64_t now_ms)
+{
+    sandbox_move(sb, (struct sandbox_move){to, by, now_ms}, NULL);
+}
+
+static void time_stands_still_while_paused(void)
+{
+    cleanup_json json_t *body = json("{\"timeout_s\":60}");
+    cleanup_sandbox_spec struct sandbox_spec spec = {0};
+    cleanup_sandbox struct sandbox sb = {0};
+
+    REQUIRE(sandbox_spec_from_json(body, &spec, NULL) == 0);
+    sandbox_init(&sb, &spec, "pproject", 1000);
+    move(&sb, SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, 2000);
+    move(&sb, SANDBOX_STATE_PAUSING, SANDBOX_BY_CLIENT, 3000);
+    CHECK_INT(sb.paused_at_ms, 0); /* it may fail yet */
+    move(&sb, SANDBOX_STATE_PAUSED, SANDBOX_BY_NODE, 4000);
+    CHECK_INT(sb.paused_at_ms, 4000);
+    CHECK_INT(sb.end_at_ms, 61000);
+    move(&sb, SANDBOX_STATE_RESUMING, SANDBOX_BY_CLIENT, 10000);
+    move(&sb, SANDBOX_STATE_PAUSED, SANDBOX_BY_NODE, 11000); /* that did not work */
+    CHECK_INT(sb.paused_at_ms, 4000);
+    sandbox_apply(&sb, &(struct sandbox_patch){.has_timeout = true, .timeout_s = 10}, 12000);
+    CHECK_INT(sb.end_at_ms, 14000);
+    move(&sb, SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, 24000); /* woken */
+    CHECK_INT(sb.paused_at_ms, 0);
+    CHECK_INT(sb.end_at_ms, 34000);
+    move(&sb, SANDBOX_STATE_PAUSED, SANDBOX_BY_NODE, 30000); /* idle */
+    move(&sb, SANDBOX_STATE_FAILED, SANDBOX_BY_NODE, 29000); /* and a clock that was set back */
+    CHECK_INT(sb.end_at_ms, 34000);
+    CHECK_INT(sb.paused_at_ms, 0);
+}
+
+static void paused_one_shows_what_is_left(void)
+{
+    cleanup_json json_t *body = json("{\"timeout_s\":60}");
+    cleanup_sandbox_spec struct sandbox_spec spec = {0};
+    cleanup_sandbox struct sandbox sb = {0};
+    cleanup_buf struct buf out = BUF_INIT(65536);
+    cleanup_json json_t *shown = NULL;
+
+    REQUIRE(sandbox_spec_from_json(body, &spec, NULL) == 0);
+    sandbox_init(&sb, &spec, "pproject", 1000);
+    move(&sb, SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, 2000);
+    move(&sb, SANDBOX_STATE_PAUSED, SANDBOX_BY_NODE, 11000);
+    REQUIRE(sandbox_print(&sb, &out) == 0);
+    REQUIRE(json_parse_object(out.data, out.len, &shown, NULL) == 0);
+    CHECK(json_is_null(json_object_get(shown, "end_at_ms")));
+    CHECK_INT(json_get_int(shown, "paused_at_ms", 0), 11000);
+    CHECK_INT(json_get_int(shown, "remaining_ms", 0), 50000);
+    CHECK(json_is_null(json_object_get(shown, "parent")));
+    CHECK_STR(json_get_string(json_object_get(shown, "policy"), "recover", ""), "memory");
+}
+
+static void children_keep_what_is_not_said(void)
+{
+    cleanup_json json_t *body = json(
+        "{\"timeout_s\":60,\"metadata\":{\"a\":\"b\"},\"env\":{\"E\":\"1\"},\"template\":\"tiny\","
+        "\"policy\":{\"idle_pause_s\":9}}");
+    cleanup_json json_t *none = json("{}");
+    cleanup_json json_t *all =
+        json("{\"count\":100,\"timeout_s\":0,\"metadata\":{},\"env\":{\"E\":\"2\"},"
+             "\"snapshot\":\"n0000000000000000000\"}");
+    cleanup_sandbox_spec struct sandbox_spec spec = {0};
+    cleanup_sandbox_fork struct sandbox_fork plain = {0};
+    cleanup_sandbox_fork struct sandbox_fork full = {0};
+    cleanup_sandbox struct sandbox parent = {0};
+    cleanup_sandbox struct sandbox a = {0};
+    cleanup_sandbox struct sandbox b = {0};
+
+    REQUIRE(sandbox_spec_from_json(body, &spec, NULL) == 0);
+    REQUIRE(sandbox_fork_from_json(none, &plain, NULL) == 0);
+    REQUIRE(sandbox_fork_from_json(all, &full, NULL) == 0);
+    sandbox_init(&parent, &spec, "pproject", 1000);
+    sandbox_init_fork(&a, &parent, &plain, 5000);
+    sandbox_init_fork(&b, &parent, &full, 5000);
+    CHECK_INT(plain.count, 1);
+    CHECK_INT(full.count, 100);
+    CHECK_STR(full.snapshot, "n0000000000000000000");
+    CHECK_STR(a.metadata, parent.metadata);
+    CHECK_STR(a.env, parent.env);
+    CHECK_STR(a.template_name, "tiny");
+    CHECK_STR(a.parent, parent.id);
+    CHECK_INT(a.end_at_ms, 65000);
+    CHECK_INT(a.policy.idle_pause_s, 9);
+    CHECK_INT(a.observed, SANDBOX_STATE_CREATING);
+    CHECK_STR(b.metadata, "{}");
+    CHECK_STR(b.env, "{\"E\":\"2\"}");
+    CHECK_INT(b.end_at_ms, 0);
+}
+
 static void printed_sandbox_is_json_and_keeps_env_to_itself(void)
 {
     cleanup_json json_t *body = json(
@@ -368,6 +459,7 @@ TEST_MAIN(T(state_words_parse_back), T(deleting_is_reachable_from_all_and_left_f
           T(empty_body_means_defaults), T(null_means_absent), T(limits_are_inclusive),
           T(errors_name_the_field), T(multiples_are_proposed), T(maps_are_bounded),
           T(patch_needs_something_to_change), T(timeouts_count_from_the_change),
-          T(printed_sandbox_is_json_and_keeps_env_to_itself), T(node_spec_carries_everything),
-          T(json_text_escapes_what_json_forbids), T(utf8_prefix_stops_at_a_broken_character),
-          T(names_follow_their_rules))
+          T(time_stands_still_while_paused), T(paused_one_shows_what_is_left),
+          T(children_keep_what_is_not_said), T(printed_sandbox_is_json_and_keeps_env_to_itself),
+          T(node_spec_carries_everything), T(json_text_escapes_what_json_forbids),
+          T(utf8_prefix_stops_at_a_broken_character), T(names_follow_their_rules))
