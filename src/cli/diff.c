@@ -4,7 +4,7 @@
  * comparison takes, its files are listed through the API and compared by type, size, time, mode, owner and target of
  * links; files of the same size but another time are read on both sides. So the host never looks into an image
  * that a guest may have prepared, and a side may be a snapshot, or the present of a sandbox in any state
- * (docs/decisions/0010-diff-by-forks.md).
+ * (docs/decisions/0008-diff-by-forks.md).
  *
  * A side is SANDBOX for its present, SANDBOX@SNAPSHOT, @SNAPSHOT for one of the first side's sandbox, or the whole
  * id of a snapshot, which is then looked for in all sandboxes.
