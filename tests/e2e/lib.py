@@ -96,7 +96,7 @@ def check(condition, what):
 
 def _short(value):
     text = repr(value)
-    return text if len(text) < 1500 else f'{text[:700]} ... {text[-700:]} ({len(text)} characters)'
+    return text if len(text) < 1000 else f'{text[:450]} ... {text[-450:]} ({len(text)} characters)'
 
 
 def until(condition, what, deadline_s=SLOW_S):
@@ -228,6 +228,74 @@ def refused(status, call, code=None, field=None):
             same(e.field, field, 'field to blame')
         return e
     raise AssertionError(f'not refused: {_short(got)}')
+
+
+class WebSocket:
+    """Enough of a client: text and binary messages, answers pings."""
+
+    def __init__(self, path, client=None):
+        client = client or api
+        url = urllib.parse.urlsplit(client.where)
+        self.sock = socket.create_connection((url.hostname, url.port), timeout=SLOW_S)
+        key = base64.b64encode(os.urandom(16)).decode()
+        self.sock.sendall((f'GET {path} HTTP/1.1\r\nHost: {url.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n'
+                           f'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n'
+                           f'Authorization: Bearer {client.key}\r\n\r\n').encode())
+        self.file = self.sock.makefile('rb')
+        head = []
+        while line := self.file.readline().strip():
+            head.append(line.decode())
+        if ' 101 ' not in head[0] + ' ':
+            size = next((int(h.split(':')[1]) for h in head if h.lower().startswith('content-length')), 0)
+            raise Failed(int(head[0].split()[1]), self.file.read(size), 'websocket')
+        accept = base64.b64encode(hashlib.sha1((key + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').encode()).digest()).decode()
+        check(any(h.split(': ')[1:] == [accept] for h in head), f'handshake: {head}')
+        self.lock = threading.Lock()
+
+    def send(self, data, opcode=None):
+        if opcode is None:
+            opcode = 1 if isinstance(data, str) else 2
+        data = data.encode() if isinstance(data, str) else data
+        size = len(data)
+        head = bytes([0x80 | opcode])
+        head += (bytes([0x80 | size]) if size < 126 else
+                 struct.pack('>BH', 0xfe, size) if size < 65536 else struct.pack('>BQ', 0xff, size))
+        mask = os.urandom(4)
+        masked = (int.from_bytes(data, 'big') ^ int.from_bytes((mask * (size // 4 + 1))[:size], 'big')).to_bytes(size, 'big')
+        with self.lock:
+            self.sock.sendall(head + mask + masked)
+
+    def message(self):
+        """(opcode, bytes); None when it is closed."""
+        whole = b''
+        kind = None
+        while True:
+            try:
+                first, second = read_exactly(self.file, 2)
+            except (EOFError, ConnectionError):
+                return None
+            size = second & 0x7f
+            if size == 126:
+                size, = struct.unpack('>H', read_exactly(self.file, 2))
+            elif size == 127:
+                size, = struct.unpack('>Q', read_exactly(self.file, 8))
+            data = read_exactly(self.file, size)
+            opcode = first & 15
+            if opcode == 9:
+                self.send(data, 10)
+                continue
+            if opcode == 8:
+                return None
+            if opcode == 10:
+                continue
+            kind = kind or opcode
+            whole += data
+            if first & 0x80:
+                return kind, whole
+
+    def close(self):
+        self.file.close()
+        self.sock.close()
 
 
 # --- sandboxes ----------------------------------------------------------------
