@@ -127,7 +127,11 @@ static void job_free(struct file_job *job, uint64_t grace_ms)
             break;
         }
     }
-    *(job->running ? &pool->n_running[class] : &pool->n_queued[class]) -= 1;
+    if (job->running) {
+        pool->n_running[class]--;
+    } else {
+        pool->n_queued[class]--;
+    }
     loop_io_free(TAKE_PTR(job->data_io));
     job->data_fd = fd_close(job->data_fd);
     job_return_hand(job, grace_ms);

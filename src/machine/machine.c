@@ -59,6 +59,13 @@ static void remove_sockets(struct machine *m)
     }
 }
 
+int machine_kill(struct machine *m, struct err *e)
+{
+    int r = priv_machine_kill(m->host.priv, m->record.id, e);
+
+    return r < 0 ? err_wrap(e, r, "ending machine %s", m->record.id) : 0;
+}
+
 void machine_destroy(struct machine *m)
 {
     struct err e = {0};

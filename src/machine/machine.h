@@ -77,6 +77,8 @@ MUST_CHECK int machine_start(const struct machine_host *host, const struct machi
 /* -ESRCH: it did not survive; what is left of it is removed. */
 MUST_CHECK int machine_adopt(const struct machine_host *host, const struct machine_record *record,
                              struct machine **ret, struct err *e);
+/* Ends the VMM and what root made for it; the object and its sockets stay for machine_destroy(). */
+MUST_CHECK int machine_kill(struct machine *m, struct err *e);
 /* Ends the VMM and removes its cgroup, sockets, everything. NULL is fine. */
 void machine_destroy(struct machine *m);
 DEFINE_CLEANUP(struct machine *, machine_destroy);

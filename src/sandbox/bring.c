@@ -39,23 +39,30 @@ int bring_open_disk(struct resident *res, struct err *e)
     return 0;
 }
 
-void bring_down(struct resident *res)
+int bring_down(struct resident *res, struct err *e)
 {
-    struct machine *m;
+    struct machine *m = res->machine;
+    int r = 0;
 
     resident_guest_shut(res);
-    pthread_mutex_lock(&res->lock);
-    m = TAKE_PTR(res->machine);
-    res->record.has_machine = false;
-    pthread_mutex_unlock(&res->lock);
     if (m) {
         uint32_t slot = machine_record(m)->slot;
 
+        r = machine_kill(m, e);
+        if (r < 0) {
+            return r; /* it keeps its machine, its slot and its record: nothing else may use them */
+        }
+        pthread_mutex_lock(&res->lock);
+        res->machine = NULL;
+        res->record.has_machine = false;
+        pthread_mutex_unlock(&res->lock);
         memory_unlink(res->node, machine_record(m)->id);
         machine_destroy(m);
         node_slot_give(res->node, slot);
     }
+    res->record.has_machine = false;
     res->disk_fd = fd_close(res->disk_fd);
+    return 0;
 }
 
 static int start_vmm(struct resident *res, const struct source *source, uint32_t slot,

@@ -34,5 +34,9 @@ MUST_CHECK int bring_attach(struct resident *res, struct machine *machine_take,
                             uint64_t deadline_ns, struct err *e);
 /* Opens the sandbox's disk. */
 MUST_CHECK int bring_open_disk(struct resident *res, struct err *e);
-/* Ends the machine, if any, closes the disk and gives back what was used. */
-void bring_down(struct resident *res);
+/*
+ * Ends the machine, if any, closes the disk and gives back what was used. A machine that cannot be ended (the node
+ * manager does not answer) stays the sandbox's: whoever removes things must stop there; whoever undoes a
+ * failure may ignore it, since recover.c ends what no record names.
+ */
+int bring_down(struct resident *res, struct err *e);

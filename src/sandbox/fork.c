@@ -69,7 +69,7 @@ static int start_child(const struct forking *f, struct resident *child, struct e
 
 static int make_child(const struct forking *f, struct resident *child, struct err *e)
 {
-    int r = node_check_room(child->node, 0, e);
+    int r = node_check_room(child->node, &(struct shape){0}, e);
 
     if (r == 0) {
         r = record_write(child->node->records_fd, &child->record, RECORD_SURVIVES_PROCESS);

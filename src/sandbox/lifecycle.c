@@ -117,7 +117,7 @@ static int create_somehow(struct resident *res, const struct template *t, uint64
     if (r != -ENOENT) {
         log_warn(&(struct log_ctx){.sandbox = res->record.id},
                  "a warm machine failed, starting another: %s", why.msg);
-        bring_down(res);
+        bring_down(res, /* e */ NULL);
         r = priv_subvol_delete(res->node->host.priv, &what, e);
         if (r < 0) {
             return r;
@@ -175,7 +175,7 @@ static int create_new(struct resident *res, const struct lifecycle_caller *calle
         r = check_disk_size(res, &t, e);
     }
     if (r == 0) {
-        r = node_check_room(res->node, res->record.shape.memory_mib, e);
+        r = node_check_room(res->node, &res->record.shape, e);
     }
     if (r == 0) {
         r = create_steps(res, &t, caller, e);
@@ -242,7 +242,10 @@ int lifecycle_remove_all(struct resident *res, struct err *e)
     const struct priv_subvol disk = snapshot_subvolume(res, res->record.disk_n);
     int r;
 
-    bring_down(res);
+    r = bring_down(res, e);
+    if (r < 0) {
+        return err_wrap(e, r, "removing sandbox %s", res->record.id);
+    }
     r = FAULT("delete.machine_gone") ? err_wrap(e, -EIO, "ending the machine")
                                      : snapshot_delete_all(res, e);
     if (r == 0 && FAULT("delete.snapshots_gone")) {
@@ -331,7 +334,9 @@ static int stop_steps(struct resident *res, struct err *e)
     if (FAULT("stop.begun")) {
         return err_wrap(e, -EIO, "stopping");
     }
-    bring_down(res);
+    if (bring_down(res, e) < 0) {
+        return e ? e->code : -EIO;
+    }
     if (FAULT("stop.machine_gone")) {
         return err_wrap(e, -EIO, "stopping");
     }
@@ -367,7 +372,8 @@ static int start_steps(struct resident *res, struct err *e)
     int r;
 
     template_open_or_default(res->node, res->record.template_name, &t);
-    r = node_check_room(res->node, res->record.shape.memory_mib, e);
+    /* Its disk is there already. */
+    r = node_check_room(res->node, &(struct shape){.memory_mib = res->record.shape.memory_mib}, e);
     if (r == 0) {
         r = resident_set_state(res, SANDBOX_STATE_RESUMING, NULL, RECORD_SURVIVES_PROCESS, e);
     }
@@ -379,7 +385,7 @@ static int start_steps(struct resident *res, struct err *e)
         r = bring_from_base(res, t.default_user, t.fstype, deadline_ns, e);
     }
     if (r < 0) {
-        bring_down(res);
+        bring_down(res, /* e */ NULL);
         IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_FAILED, e ? e->msg : "the start failed",
                                          RECORD_SURVIVES_PROCESS,
                                          NULL)); /* the first error is what counts */
@@ -427,7 +433,7 @@ void lifecycle_machine_died(struct resident *res)
         snprintf(res->last_console, sizeof(res->last_console), "%s", buf_str(&tail));
         log_warn(&ctx, "%s; its console ended with: %s", why, res->last_console);
     }
-    bring_down(res);
+    bring_down(res, /* e */ NULL);
     if (resident_set_state(res, SANDBOX_STATE_FAILED, why, RECORD_SURVIVES_PROCESS, &e) < 0) {
         log_error(&ctx, "%s", e.msg);
     }

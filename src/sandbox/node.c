@@ -206,8 +206,9 @@ static int available_memory(uint64_t *ret_bytes)
     return 0;
 }
 
-int node_check_room(struct node *node, uint64_t memory_mib, struct err *e)
+int node_check_room(struct node *node, const struct shape *shape, struct err *e)
 {
+    uint64_t memory_mib = shape->memory_mib;
     uint64_t free_bytes = 0;
     uint64_t total = 0;
     uint64_t memory = 0;
@@ -223,6 +224,13 @@ int node_check_room(struct node *node, uint64_t memory_mib, struct err *e)
         return err_set(e, -ENOSPC, "pool_full",
                        "the node's pool has %llu MiB left: delete sandboxes or enlarge the pool",
                        (unsigned long long)(free_bytes >> 20));
+    }
+    if (((uint64_t)shape->disk_mib << 20) > free_bytes - NODE_POOL_RESERVE_BYTES) {
+        return err_field(
+            e, -ENOSPC, "pool_full", "disk_mib",
+            "the node's pool has %llu MiB left, less than 'disk_mib': ask for a smaller disk, "
+            "delete sandboxes or enlarge the pool",
+            (unsigned long long)((free_bytes - NODE_POOL_RESERVE_BYTES) >> 20));
     }
     if (memory < (memory_mib << 20) + NODE_MEMORY_RESERVE_BYTES) {
         return err_set(

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "machine/machine.h"
+#include "model/shape.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -83,8 +84,8 @@ void node_slot_give(struct node *node, uint32_t slot);
 /* The node manager knows better: a machine has that slot. It must not be given back. */
 bool node_slot_refused(const struct err *why);
 
-/* Room for one more disk and machine? -ENOSPC "pool_full", -ENOMEM "no_capacity". */
-MUST_CHECK int node_check_room(struct node *node, uint64_t memory_mib, struct err *e);
+/* Room for one more disk (disk_mib 0: it is there already) and machine? -ENOSPC "pool_full", -ENOMEM "no_capacity". */
+MUST_CHECK int node_check_room(struct node *node, const struct shape *shape, struct err *e);
 /* Free and total bytes of the pool. */
 MUST_CHECK int node_pool_space(const struct node *node, uint64_t *ret_free, uint64_t *ret_total);
 const char *node_accel_name(enum qemu_accel accel);

@@ -24,7 +24,7 @@ static struct resident *begin_next(struct resident *res, uint32_t disk_n)
 
 static void drop_next(struct resident *next)
 {
-    bring_down(next);
+    bring_down(next, /* e */ NULL);
     resident_unref(next);
 }
 
@@ -224,8 +224,11 @@ int rollback_recover(struct resident *res, struct err *e)
     struct snapshot *target = memory ? snapshot_newest(res, SNAPSHOT_FULL) : NULL;
     struct snapshot *found = NULL;
     bool cold = true;
-    int r;
+    int r = bring_down(res, e); /* what may be left of the machine that ended */
 
+    if (r < 0) {
+        return r;
+    }
     if (target && snapshot_fits_node(res->node, target, NULL) == 0) {
         uint64_t age_s = (clock_wall_ms() - target->created_at_ms) / 1000;
 
@@ -247,7 +250,7 @@ int rollback_recover(struct resident *res, struct err *e)
         r = bring_cold(res, deadline_in_ms(DEADLINE_MS), e);
     }
     if (r < 0) {
-        bring_down(res);
+        bring_down(res, /* e */ NULL);
         return r;
     }
     history_add(res, "recovered", "from its disk: what its processes had in memory is lost");

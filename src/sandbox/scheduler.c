@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "sandbox/bring.h"
+#include "sandbox/disk.h"
 #include "sandbox/guest.h"
 #include "sandbox/history.h"
 #include "sandbox/pause.h"
@@ -20,6 +21,9 @@
 #define BUSY_PERCENT 10
 /* Below this share of the pool snapshots are given up. */
 #define POOL_SHORT_PERCENT 10
+/* Below this somebody has to stop writing. */
+#define POOL_LAST_BYTES (192ull << 20)
+#define POOL_STEP_BYTES (16ull << 20)
 
 struct worker {
     struct scheduler *scheduler; /* borrowed: it is part of it */
@@ -29,6 +33,9 @@ struct worker {
 
 struct scheduler {
     struct node *node; /* borrowed: lives longer */
+    /* The first worker's own: the pool has been full, and what was free when somebody was stopped. */
+    bool was_full;
+    uint64_t stopped_at_bytes;
     struct worker workers[WORKERS];
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t news;
@@ -256,6 +263,93 @@ static void make_room(struct node *node)
     resident_unref(chosen);
 }
 
+/* ---- the last reserve ---- */
+
+static uint64_t free_space(const struct node *node)
+{
+    uint64_t free_bytes = UINT64_MAX;
+    uint64_t total_bytes = 0;
+
+    /* What cannot be read is no reason to stop anybody. */
+    return node_pool_space(node, &free_bytes, &total_bytes) < 0 ? UINT64_MAX : free_bytes;
+}
+
+static uint64_t own_disk_bytes(struct resident *res)
+{
+    uint64_t bytes = 0;
+    int r = -ENOENT;
+
+    if (pthread_mutex_trylock(&res->op) != 0) {
+        return 0;
+    }
+    if (resident_state(res) == SANDBOX_STATE_RUNNING && res->disk_fd >= 0) {
+        r = disk_exclusive_bytes(res->disk_fd, &bytes);
+    }
+    pthread_mutex_unlock(&res->op);
+    return r < 0 ? 0 : bytes;
+}
+
+static void stop_largest_writer(struct node *node)
+{
+    struct resident *largest = NULL;
+    uint64_t most = 0;
+    struct err e = {0};
+
+    for (struct resident *res = resident_next_take(node, NULL); res;
+         res = resident_next_take(node, res)) {
+        uint64_t bytes = own_disk_bytes(res);
+
+        if (bytes > most) {
+            most = bytes;
+            resident_unref(largest);
+            largest = resident_find(node, res->record.id);
+        }
+    }
+    if (!largest) {
+        return;
+    }
+    history_add(largest, "pool_full",
+                "paused: the node's pool is full and this disk is the largest, %llu MiB",
+                (unsigned long long)(most >> 20));
+    if (pause_sandbox(largest, &(struct pause_wish){.durable = false}, &e) < 0) {
+        log_warn(&(struct log_ctx){.sandbox = largest->record.id}, "cannot be paused: %s", e.msg);
+    }
+    resident_unref(largest);
+}
+
+/* "cont" is for those that stand still after a full pool; the others do not notice. */
+static void let_all_go_on(struct node *node)
+{
+    for (struct resident *res = resident_next_take(node, NULL); res;
+         res = resident_next_take(node, res)) {
+        if (pthread_mutex_trylock(&res->op) != 0) {
+            continue;
+        }
+        if (res->machine && resident_state(res) == SANDBOX_STATE_RUNNING) {
+            IGNORE_RESULT(machine_resume(res->machine, deadline_in_ms(METRICS_DEADLINE_MS),
+                                         NULL)); /* one that has ended is the monitor's */
+        }
+        pthread_mutex_unlock(&res->op);
+    }
+}
+
+static void guard_reserve(struct scheduler *s)
+{
+    uint64_t free_bytes = free_space(s->node);
+
+    if (free_bytes < POOL_LAST_BYTES) {
+        /* One at a time: the next one only if it goes on shrinking all the same. */
+        if (!s->was_full || free_bytes + POOL_STEP_BYTES < s->stopped_at_bytes) {
+            s->stopped_at_bytes = free_bytes;
+            stop_largest_writer(s->node);
+        }
+        s->was_full = true;
+    } else if (s->was_full) {
+        s->was_full = free_bytes < 2 * POOL_LAST_BYTES;
+        let_all_go_on(s->node);
+    }
+}
+
 /* ---- the look ---- */
 
 static void look_at(struct resident *res)
@@ -273,7 +367,7 @@ static void look_at(struct resident *res)
     pthread_mutex_unlock(&res->op);
 }
 
-static void look(const struct worker *w)
+static void look(struct worker *w)
 {
     struct node *node = w->scheduler->node;
 
@@ -285,6 +379,9 @@ static void look(const struct worker *w)
     }
     if (w->index == 0 && pool_is_short(node)) {
         make_room(node);
+    }
+    if (w->index == 0) {
+        guard_reserve(w->scheduler);
     }
 }
 

@@ -8,6 +8,10 @@
  * Retention never touches what people made or marked, nor the newest of each kind in a sandbox's own past. When the
  * pool runs short it goes further and takes the oldest of what schedules made, whatever the policy.
  *
+ * Below a last reserve the sandbox with the largest disk of its own is paused, so that one guest that writes without
+ * end stops itself and not everybody. A VMM whose guest has run into a full pool stands still without
+ * being asked (QEMU's werror=enospc); when there is room again all are told to go on.
+ *
  * Idle is what the guest's daemon sees: no command runs, no terminal or file request is open, nothing has
  * asked, and the processor rests. A job that is quiet but works is not idle.
  */

@@ -89,7 +89,7 @@ static void discard(struct resident *res)
 {
     const struct priv_subvol what = snapshot_subvolume(res, 0);
 
-    bring_down(res);
+    bring_down(res, /* e */ NULL);
     IGNORE_RESULT(
         priv_subvol_delete(res->node->host.priv, &what, NULL)); /* swept at the next start */
     resident_unref(res);
@@ -109,7 +109,7 @@ static struct resident *make_one(struct node *node, unsigned vcpus, unsigned mem
     rec.env = json_object();
     res = resident_new_unlisted(node, &rec);
     record_done(&rec);
-    r = node_check_room(node, memory_mib, &e);
+    r = node_check_room(node, &rec.shape, &e);
     if (r == 0) {
         r = make_folder(res, &e);
     }
