@@ -6,13 +6,43 @@
 
 static const struct opt table[] = {
     {.name = "json", .kind = OPT_FLAG, .help = "x", .offset = offsetof(struct args, json)},
-    {.name = "tty", .letter = 't', .kind = OPT_FLAG, .help = "x", .offset = offsetof(struct args, tty)},
-    {.name = "interactive", .letter = 'i', .kind = OPT_FLAG, .help = "x", .offset = offsetof(struct args, interactive)},
-    {.name = "user", .letter = 'u', .kind = OPT_TEXT, .arg = "U", .help = "x", .offset = offsetof(struct args, user)},
-    {.name = "env", .letter = 'e', .kind = OPT_LIST, .arg = "E", .help = "x", .offset = offsetof(struct args, env)},
-    {.name = "limit", .kind = OPT_NUMBER, .arg = "N", .help = "x", .offset = offsetof(struct args, limit)},
-    {.name = "memory", .kind = OPT_MIB, .arg = "S", .help = "x", .offset = offsetof(struct args, memory_mib)},
-    {.name = "timeout", .kind = OPT_SECONDS, .arg = "T", .help = "x", .offset = offsetof(struct args, timeout_s)},
+    {.name = "tty",
+     .letter = 't',
+     .kind = OPT_FLAG,
+     .help = "x",
+     .offset = offsetof(struct args, tty)},
+    {.name = "interactive",
+     .letter = 'i',
+     .kind = OPT_FLAG,
+     .help = "x",
+     .offset = offsetof(struct args, interactive)},
+    {.name = "user",
+     .letter = 'u',
+     .kind = OPT_TEXT,
+     .arg = "U",
+     .help = "x",
+     .offset = offsetof(struct args, user)},
+    {.name = "env",
+     .letter = 'e',
+     .kind = OPT_LIST,
+     .arg = "E",
+     .help = "x",
+     .offset = offsetof(struct args, env)},
+    {.name = "limit",
+     .kind = OPT_NUMBER,
+     .arg = "N",
+     .help = "x",
+     .offset = offsetof(struct args, limit)},
+    {.name = "memory",
+     .kind = OPT_MIB,
+     .arg = "S",
+     .help = "x",
+     .offset = offsetof(struct args, memory_mib)},
+    {.name = "timeout",
+     .kind = OPT_SECONDS,
+     .arg = "T",
+     .help = "x",
+     .offset = offsetof(struct args, timeout_s)},
     OPT_END,
 };
 static const struct opt_set plain = {.tables = {table}, .max_pos = UINT_MAX};
@@ -21,16 +51,20 @@ static const struct opt_set exec_like = {.tables = {table}, .has_command = true,
 static struct args args;
 static struct err error;
 
+/* Keeps the words, for the arguments point to them. */
 static int parse(const struct opt_set *set, const char *const *argv)
 {
+    static const char *words[16];
     size_t n = 0;
 
     while (argv[n]) {
+        words[n] = argv[n];
         n++;
     }
+    words[n] = NULL;
     args_done(&args);
     error = (struct err){0};
-    return opt_parse(set, n, argv, &args, &error);
+    return opt_parse(set, n, words, &args, &error);
 }
 
 #define PARSE(set, ...) parse(set, (const char *const[]){__VA_ARGS__, NULL})
@@ -88,12 +122,18 @@ static void mistakes_are_named(void)
         const char *argv[4];
         const char *part;
     } cases[] = {
-        {{"--jsom"}, "did you mean '--json'"}, {{"--zzzzzz"}, "no option '--zzzzzz'"},
-        {{"-q"}, "'-q'"},                      {{"--user"}, "--user U"},
-        {{"-u"}, "-u U"},                      {{"--json=1"}, "no value"},
-        {{"--limit", "-1"}, "number"},         {{"--limit", "4294967296"}, "number"},
-        {{"--memory", "12X"}, "512M"},         {{"--memory", ""}, "512M"},
-        {{"--timeout", "5y"}, "90s"},          {{"--=x"}, "no option"},
+        {{"--jsom"}, "did you mean '--json'"},
+        {{"--zzzzzz"}, "no option '--zzzzzz'"},
+        {{"-q"}, "'-q'"},
+        {{"--user"}, "--user U"},
+        {{"-u"}, "-u U"},
+        {{"--json=1"}, "no value"},
+        {{"--limit", "-1"}, "number"},
+        {{"--limit", "4294967296"}, "number"},
+        {{"--memory", "12X"}, "512M"},
+        {{"--memory", ""}, "512M"},
+        {{"--timeout", "5y"}, "90s"},
+        {{"--=x"}, "no option"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -108,7 +148,8 @@ static void sizes_and_times(void)
     static const struct {
         const char *text;
         uint64_t mib;
-    } sizes[] = {{"512", 512}, {"512M", 512}, {"2g", 2048}, {"2GiB", 2048}, {"1T", 1024 * 1024}, {"0", 0}};
+    } sizes[] = {{"512", 512},   {"512M", 512},       {"2g", 2048},
+                 {"2GiB", 2048}, {"1T", 1024 * 1024}, {"0", 0}};
     static const struct {
         const char *text;
         uint64_t seconds;
@@ -139,5 +180,6 @@ static void a_timeout_of_zero_is_a_timeout(void)
     args_done(&args);
 }
 
-TEST_MAIN(T(every_form_of_a_value_is_taken), T(operands_and_options_mix), T(the_command_is_not_ours),
-          T(mistakes_are_named), T(sizes_and_times), T(a_timeout_of_zero_is_a_timeout))
+TEST_MAIN(T(every_form_of_a_value_is_taken), T(operands_and_options_mix),
+          T(the_command_is_not_ours), T(mistakes_are_named), T(sizes_and_times),
+          T(a_timeout_of_zero_is_a_timeout))

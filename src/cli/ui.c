@@ -53,8 +53,8 @@ const char *ui_err_colour(const struct ui *ui, enum ui_colour c)
     return ui->err_colour ? colours[c] : "";
 }
 
-static void ui_line(const struct ui *ui, enum ui_colour c, const char *word, const char *fmt,
-                    va_list ap)
+static PRINTF(4, 0) void ui_line(const struct ui *ui, enum ui_colour c, const char *word,
+                                 const char *fmt, va_list ap)
 {
     char text[UI_TEXT_MAX];
     cleanup_free char *clean = NULL;
