@@ -134,11 +134,12 @@ static int resume(struct control *c, const struct control_actor *actor, const ch
                   struct sandbox *ret, struct err *e)
 {
     uint64_t deadline_ns = deadline_in_ms(CONTROL_CREATE_MS);
+    cleanup_sandbox struct sandbox seen = {0};
     struct flight *flight = NULL;
     struct err mine = {0};
     int r;
 
-    r = control_get(c, actor, id, ret, e); /* whose it is, before anybody waits for it */
+    r = control_get(c, actor, id, &seen, e); /* whose it is, before anybody waits for it */
     if (r < 0) {
         return r;
     }
