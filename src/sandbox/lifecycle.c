@@ -22,6 +22,8 @@
 
 /* From a saved base machine to a guest that is set up: 0.1 s when idle, much more on a busy host. */
 #define START_DEADLINE_MS 60000
+/* Of START_DEADLINE_MS: a warm machine that does not answer leaves time for the cold way. */
+#define WARM_DEADLINE_MS 15000
 #define TEARDOWN_DEADLINE_MS 15000
 
 static bool caller_gone(const struct lifecycle_caller *caller)
@@ -91,7 +93,8 @@ static int create_warm(struct resident *res, const struct template *t, uint64_t 
     r = disk_clone_into(t->disk_fd, res->disk_fd);
     trace_mark(&res->trace, "disk cloned");
     return r < 0 ? err_wrap(e, r, "cloning template '%s'", t->name)
-                 : bring_bind(res, t->default_user, t->fstype, deadline_ns, e);
+                 : bring_bind(res, t->default_user, t->fstype,
+                              MIN(deadline_ns, deadline_in_ms(WARM_DEADLINE_MS)), e);
 }
 
 static int create_cold(struct resident *res, const struct template *t, uint64_t deadline_ns,
