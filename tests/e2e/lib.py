@@ -624,11 +624,13 @@ def kill_service(name, wait=True):
 def restart(between=None):
     """space down and up, with something in between; also makes the supervisor forget earlier ends."""
     url = urllib.parse.urlsplit(URL)
+    args = cmdline(status()['pid'])
+    logs = args[args.index('--log-dir') + 1] if '--log-dir' in args else '/var/log/space'
     space('down', *host_args(), check_code=0)
     if between:
         between()
     space('up', '--detach', '--listen', f'{url.hostname}:{url.port}', '--libexec-dir', LIBEXEC, *host_args(),
-          '--log-dir', os.environ.get('SPACE_LOG_DIR', f'{TMP}/log'), check_code=0)
+          '--log-dir', logs, check_code=0)
     until(well, 'all services answer')
 
 
