@@ -267,6 +267,10 @@ static int service_log(const struct supervisor *sup, enum host_service which, of
         }
     }
     fd = fs_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0640);
+    if (fd == -ENOENT && fs_mkdir_all(sup->host->log_dir, 0755) == 0) {
+        /* Somebody has removed the folder: no reason not to start a service again. */
+        fd = fs_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0640);
+    }
     if (fd >= 0 && fstat(fd, &st) == 0) {
         *ret_start = st.st_size;
     }
