@@ -22,7 +22,7 @@ def main() -> int:
             count += 1
     os.makedirs(target, exist_ok=True)
     with open(os.path.join(target, "totals.csv"), "w", newline="", encoding="utf-8") as file:
-        out = csv.writer(file)
+        out = csv.writer(file, lineterminator="\n")
         out.writerow(["city", "total"])
         for city, cents in sorted(totals.items()):
             out.writerow([city, f"{cents / 100:.2f}"])
