@@ -257,10 +257,11 @@ static void feeder_pump(struct feeder *f)
         request_body_consume(f->req, (size_t)n);
         f->n_bytes += (size_t)n;
     }
-    if (!command_stdin_open(c)) {
-        feeder_fail(f);
-    } else if (request_body_ended(f->req)) {
+    /* All that was announced has been taken: that the program has ended since is no failure. */
+    if (request_body_ended(f->req) || request_body_length(f->req) == (int64_t)f->n_bytes) {
         feeder_done(f);
+    } else if (!command_stdin_open(c)) {
+        feeder_fail(f);
     }
 }
 

@@ -53,10 +53,17 @@ static void guest_stop(struct guest *g)
 static struct channel_stream *ask(struct guest *g, const char *method, const char *target,
                                   const char *body, size_t len)
 {
-    struct channel_request q = {.method = method, .target = target, .has_body = body};
+    char length[24];
+    const struct channel_header header = {"content-length", length};
+    struct channel_request q = {.method = method,
+                                .target = target,
+                                .headers = &header,
+                                .n_headers = body ? 1 : 0,
+                                .has_body = body};
     struct channel_stream *s = NULL;
     struct err e = {0};
 
+    snprintf(length, sizeof(length), "%zu", len);
     ASSERT(channel_request(g->ch, &q, SOON, &s, &e) == 0);
     if (body) {
         IGNORE_RESULT(channel_stream_write(s, body, len, SOON,
