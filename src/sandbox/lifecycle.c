@@ -422,6 +422,12 @@ int lifecycle_start(struct resident *res, struct err *e)
 
 /* ---- the machine ended by itself ---- */
 
+/* As after a restart of the host: resuming starts from the snapshot that the pause has made. */
+static bool stays_paused(struct resident *res)
+{
+    return resident_state(res) == SANDBOX_STATE_PAUSED && snapshot_newest(res, SNAPSHOT_FULL);
+}
+
 void lifecycle_machine_died(struct resident *res)
 {
     const struct log_ctx ctx = {.sandbox = res->record.id};
@@ -437,11 +443,18 @@ void lifecycle_machine_died(struct resident *res)
         log_warn(&ctx, "%s; its console ended with: %s", why, res->last_console);
     }
     bring_down(res, /* e */ NULL);
-    if (resident_set_state(res, SANDBOX_STATE_FAILED, why, RECORD_SURVIVES_PROCESS, &e) < 0) {
-        log_error(&ctx, "%s", e.msg);
+    if (stays_paused(res)) {
+        history_add(res, "machine_lost", "%s; it stays paused, its pause has kept a snapshot", why);
+        if (resident_set_state(res, SANDBOX_STATE_PAUSED, NULL, RECORD_SURVIVES_PROCESS, &e) < 0) {
+            log_error(&ctx, "%s", e.msg);
+        }
+    } else {
+        if (resident_set_state(res, SANDBOX_STATE_FAILED, why, RECORD_SURVIVES_PROCESS, &e) < 0) {
+            log_error(&ctx, "%s", e.msg);
+        }
+        history_add(res, "failed", "%s", why);
+        res->wants_recovery = true;
     }
-    history_add(res, "failed", "%s", why);
-    res->wants_recovery = true;
     pthread_mutex_lock(&res->node->lock);
     res->node->counters.machine_deaths++;
     pthread_mutex_unlock(&res->node->lock);
