@@ -36,8 +36,13 @@ static int stand_still(struct resident *res, const struct pause_wish *wish, stru
 
 static int pause_steps(struct resident *res, const struct pause_wish *wish, struct err *e)
 {
-    int r = resident_set_state(res, SANDBOX_STATE_PAUSING, NULL, RECORD_SURVIVES_PROCESS, e);
+    int r;
 
+    pthread_mutex_lock(&res->lock);
+    res->record.wake_on_request =
+        wish->wake_on_request; /* who comes from now on waits and wakes it */
+    pthread_mutex_unlock(&res->lock);
+    r = resident_set_state(res, SANDBOX_STATE_PAUSING, NULL, RECORD_SURVIVES_PROCESS, e);
     if (r < 0) {
         return r;
     }
@@ -48,7 +53,6 @@ static int pause_steps(struct resident *res, const struct pause_wish *wish, stru
         return r;
     }
     IGNORE_RESULT(FAULT("pause.still")); /* only a crash can come between */
-    res->record.wake_on_request = wish->wake_on_request;
     history_add(res, "paused", "%s",
                 wish->wake_on_request ? "idle; the next request wakes it" : "by request");
     return resident_set_state(res, SANDBOX_STATE_PAUSED, NULL, RECORD_SURVIVES_PROCESS, e);

@@ -214,7 +214,9 @@ bool resident_wakes(struct resident *res)
     bool wakes;
 
     pthread_mutex_lock(&res->lock);
-    wakes = res->record.state == SANDBOX_STATE_PAUSED && res->record.wake_on_request;
+    wakes = res->record.wake_on_request && (res->record.state == SANDBOX_STATE_PAUSING ||
+                                            res->record.state == SANDBOX_STATE_PAUSED ||
+                                            res->record.state == SANDBOX_STATE_RESUMING);
     pthread_mutex_unlock(&res->lock);
     return wakes;
 }

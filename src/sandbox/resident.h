@@ -80,7 +80,7 @@ MUST_CHECK int resident_set_state(struct resident *res, enum sandbox_state to, c
 MUST_CHECK int resident_set_policy(struct resident *res, const struct policy *policy,
                                    struct err *e);
 enum sandbox_state resident_state(struct resident *res);
-/* Paused, and to be resumed by the next request. */
+/* Paused, or about to be, or already being resumed: the next request resumes it, waiting for what is under way. */
 bool resident_wakes(struct resident *res);
 
 /* The channel of a running sandbox. -ENOTCONN "not_running" with the state and what to do. */
