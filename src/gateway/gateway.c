@@ -94,6 +94,7 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
     g->db = opts->db;
     g->node = opts->node;
     g->control = opts->control;
+    g->domain = opts->domain;
     g->auth = auth_new(g->db);
     g->metrics = metrics_new(&gateway_router);
     if (opts->console_dir) {

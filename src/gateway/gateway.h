@@ -33,6 +33,7 @@ struct gateway_opts {
     struct node_client *node; /* borrowed: lives longer */
     struct control *control;  /* borrowed: lives longer */
     const char *console_dir;  /* borrowed: lives longer; NULL: no console */
+    const char *domain;       /* borrowed: lives longer; see address.h; NULL: none */
 };
 
 struct gateway {
@@ -42,6 +43,7 @@ struct gateway {
     struct auth *auth;       /* owned */
     struct metrics *metrics; /* owned */
     int console_fd;          /* owned; FD_NONE: no console */
+    const char *domain;      /* borrowed; NULL: none */
 };
 
 MUST_CHECK int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct err *e);

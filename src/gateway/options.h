@@ -12,6 +12,7 @@ struct options {
     const char *run_dir;
     const char *node;       /* NULL: the sandbox manager in run_dir */
     const char *console;    /* NULL: none */
+    const char *domain;     /* sandboxes are addressed as PORT-ID.domain; see address.h */
     const char *user;       /* NULL: stay who we are */
     const char *create_key; /* NULL: serve */
     const char *organisation;
