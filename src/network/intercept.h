@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The seam between the network gateway's loops, which judge connections and pass bytes on unread, and
+ * what reads them: TLS interception, HTTP rules, the use of credentials.
+ *
+ *     loop thread                                     the interceptor's own threads
+ *     accept, peek, judge ──intercept_accept()──────▶ owns the guest's socket from here on
+ *     policy changed, sandbox gone ──intercept_drop()──▶ ends what it holds of that sandbox
+ *     account, log line  ◀──────────target.done()──── once for each accepted connection
+ *
+ * A loop hands a connection over when the policy's decision is "inspect" or intercept_wants() says that a
+ * credential is meant for its name and port. Nothing has been answered to the guest then; the bytes that
+ * were read to find the name come along and have to be taken as the first of the stream.
+ *
+ * All functions may be called from any thread, never block for longer than a lock is held, and do no
+ * input or output on the caller's time. The interceptor connects to the server itself.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "model/netpolicy.h"
+
+#include <netinet/in.h>
+
+/* A ClientHello or a request head fits; the loops give up on a longer one before it gets here. */
+#define INTERCEPT_PEEKED_MAX 16384u
+#define INTERCEPT_ID_SIZE 24u
+
+struct intercept;
+
+/* Whose connection it is; ids. */
+struct intercept_owner {
+    char sandbox[INTERCEPT_ID_SIZE];
+    char project[INTERCEPT_ID_SIZE];
+    char organisation[INTERCEPT_ID_SIZE];
+};
+
+/* What one connection did, for the egress log. Pointers are borrowed for the call. */
+struct intercept_result {
+    uint64_t bytes_up;      /* guest to server, as the guest sent them */
+    uint64_t bytes_down;    /* server to guest */
+    uint32_t requests;      /* HTTP requests that were let through */
+    int status;             /* of the last answer; 0: none */
+    const char *credential; /* name of the one that was used last, NULL: none; never its value */
+    const char *refused;    /* why it was ended by us, a stable word; NULL: it was not */
+};
+
+typedef void (*intercept_done_fn)(void *arg, const struct intercept_result *result);
+
+/* Copied by intercept_accept(); what it points to is borrowed for the call. */
+struct intercept_target {
+    struct intercept_owner owner;
+    /*
+     * Lower case, no trailing dot: from the ClientHello or the Host header, judged and resolved. "" where
+     * the guest named an address only.
+     */
+    char name[NETPOLICY_NAME_MAX + 1];
+    uint16_t port;       /* host order; the one the guest connected to */
+    struct in_addr addr; /* where to connect: resolved by us, allowed by the policy */
+    bool is_tls;         /* peeked begins with a ClientHello; else a plain HTTP request */
+    const void *peeked;  /* borrowed */
+    size_t n_peeked;     /* at most INTERCEPT_PEEKED_MAX */
+    const struct netpolicy *policy; /* borrowed; netpolicy_ref() to keep it: judges the requests */
+    intercept_done_fn done;         /* called once, from any thread, unless accept has failed */
+    void *done_arg;                 /* borrowed until done has returned */
+};
+
+/* Does a credential of this sandbox want to see what goes to that name and port? */
+bool intercept_wants(struct intercept *in, const struct intercept_owner *owner, const char *name,
+                     uint16_t port);
+
+/*
+ * Takes the connection over. On success client_fd belongs to the interceptor; on failure it stays the
+ * caller's, who resets it, and done is not called. client_fd is a non-blocking TCP socket of the sandbox's
+ * network namespace. -ENOTSUP "cannot_inspect": this gateway has no authority for the sandbox;
+ * -EMFILE "too_many_connections".
+ */
+MUST_CHECK int intercept_accept(struct intercept *in, int client_fd,
+                                const struct intercept_target *target, struct err *e);
+
+/* Ends every connection of the sandbox whose policy is not keep (NULL: all of them). done is called for each. */
+void intercept_drop(struct intercept *in, const char *sandbox, const struct netpolicy *keep);
