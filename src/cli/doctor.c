@@ -6,7 +6,6 @@
 #include <pwd.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -58,11 +57,10 @@ static void check_programs(const struct doctor *d, struct finding *f)
 
 static void check_paths(const struct doctor *d, struct finding *f)
 {
-    size_t len = strlen(d->host.run_dir) + strlen("/sandbox-manager.sock");
+    struct err e = {0};
 
-    if (len >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
-        finding_bad(f, DOCTOR_FAIL, "Choose a shorter --run-dir.",
-                    "the run directory's name is too long for sockets");
+    if (host_run_dir_fits(&d->host, &e) < 0) {
+        finding_bad(f, DOCTOR_FAIL, "Choose a shorter --run-dir.", "%.300s", e.msg);
     } else {
         finding_ok(f, "sockets fit into %s", d->host.run_dir);
     }

@@ -8,10 +8,12 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/id.h"
 #include "base/json.h"
 #include "base/sock.h"
 #include "http/client.h"
@@ -120,6 +122,22 @@ void host_cgroup_remove(const struct host *host)
         IGNORE_RESULT(
             rmdir(path)); /* not there in this version of cgroups, or machines live on in it */
     }
+}
+
+int host_run_dir_fits(const struct host *host, struct err *e)
+{
+    /* The longest: a machine's channel, run_dir/m/ID/channel (src/machine/machine.c). */
+    const size_t below = strlen("/m/") + ID_LEN + strlen("/channel");
+    const size_t most = sizeof(((struct sockaddr_un *)0)->sun_path) - 1 - below;
+    size_t len = strlen(host->run_dir);
+
+    if (len <= most) {
+        return 0;
+    }
+    return err_set(e, -ENAMETOOLONG, "path_too_long",
+                   "--run-dir is %zu bytes too long: '%.200s' has %zu, and the paths of sockets "
+                   "allow %zu; choose a shorter one, --state-dir may stay where it is",
+                   len - most, host->run_dir, len, most);
 }
 
 int host_lock(const struct host *host, struct err *e)

@@ -56,6 +56,8 @@ char *host_cgroup(const struct host *host);
 /* Removes it if it is empty; the node manager must have ended. */
 void host_cgroup_remove(const struct host *host);
 
+/* -ENAMETOOLONG, with a sentence, when sockets below the run directory would have longer paths than the kernel takes. */
+MUST_CHECK int host_run_dir_fits(const struct host *host, struct err *e);
 /* Takes the lock of the supervisor. -EALREADY: one is up. The descriptor holds it. */
 MUST_CHECK int host_lock(const struct host *host, struct err *e);
 MUST_CHECK int host_lock_write_pid(int lock_fd, pid_t pid);

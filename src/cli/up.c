@@ -446,6 +446,7 @@ int verb_up(struct cli *cli)
             &e, -EPERM, "not_root",
             "'space up' must be run by root, for it makes users and mounts; run: sudo space up");
     }
+    r = r < 0 ? r : host_run_dir_fits(&host, &e);
     if (r == 0) {
         lock_fd = host_lock(&host, &e);
         if (lock_fd == -EALREADY) {

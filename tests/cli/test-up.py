@@ -278,6 +278,20 @@ def not_root_is_told(env):
     contains(r.stderr.decode(), "sudo space up")
 
 
+@with_host
+def a_run_dir_too_long_for_sockets_is_told(env, host):
+    at_most = 107 - len("/m/" + 20 * "x" + "/channel")
+    base = env.home + "/long/"
+    for n in (at_most + 1, at_most + 40):
+        host.run_dir = base + "x" * (n - len(base))
+        _, out, err = ns_run(env, *host.up_args("--detach"), code=1)
+        contains(err, "--run-dir is %d bytes too long" % (n - at_most))
+        check(not os.path.exists(base), "nothing was made")
+    host.run_dir = base + "x" * (at_most - len(base))
+    os.makedirs(host.run_dir)
+    ns_run(env, *host.up_args("--detach"))
+
+
 def doctor_checks(env):
     args = ["--run-dir", env.home + "/run", "--state-dir", env.home + "/state", "--libexec-dir", env.home]
     r = env.run("doctor", "--json", *args)
@@ -300,10 +314,11 @@ def doctor_checks(env):
     long = env.home + "/" + "x" * 100
     by = {c["check"]: c for c in json.loads(env.run("doctor", "--json", "--run-dir", long).out)["checks"]}
     equal(by["paths"]["level"], "fail")
+    contains(by["paths"]["message"], "bytes too long")
 
 
 main([up_starts_all_and_says_so, up_twice_is_well, a_known_key_is_kept, a_killed_service_is_started_again,
       a_service_that_ends_again_and_again_waits_longer, down_ends_all, down_all_stops_the_sandboxes,
       the_death_of_the_supervisor_leaves_nothing, a_failure_at_start_is_explained_and_undone, a_taken_port_is_named,
       in_the_foreground_a_signal_ends_it, interrupted_at_the_start_it_leaves_nothing, not_root_is_told,
-      doctor_checks])
+      a_run_dir_too_long_for_sockets_is_told, doctor_checks])
