@@ -119,6 +119,9 @@ static int decide_begin(struct control *c, void *ctx, struct sandbox *sb, struct
     if (sb->desired == SANDBOX_STATE_DELETED) {
         return control_not_found(e);
     }
+    if (m->expired && (sb->end_at_ms == 0 || sb->end_at_ms > control_now_ms(c))) {
+        return err_set(e, -ESTALE, "not_expired", "its time goes on");
+    }
     m->was_observed = sb->observed;
     m->was_desired = sb->desired;
     if (sb->observed == m->at) {
@@ -190,10 +193,11 @@ int control_hold(struct control *c, const struct control_actor *actor, const cha
     return r < 0 ? r : busy_enter(c->busy, id, 0, deadline_ns, ret, e);
 }
 
-int control_stop(struct control *c, const struct control_actor *actor, const char *id,
-                 struct sandbox *ret, struct err *e)
+static int stop(struct control *c, const struct control_actor *actor, const char *id, bool expired,
+                struct sandbox *ret, struct err *e)
 {
     struct control_begin begin = {
+        .expired = expired,
         .from = 1u << SANDBOX_STATE_RUNNING,
         .via = SANDBOX_STATE_STOPPING,
         .at = SANDBOX_STATE_STOPPED,
@@ -228,6 +232,20 @@ int control_stop(struct control *c, const struct control_actor *actor, const cha
         return r;
     }
     return control_end_move(c, actor, id, &end, ret, e);
+}
+
+int control_stop(struct control *c, const struct control_actor *actor, const char *id,
+                 struct sandbox *ret, struct err *e)
+{
+    return stop(c, actor, id, /* expired */ false, ret, e);
+}
+
+int control_end_by_stop(struct control *c, const struct control_actor *actor, const char *id,
+                        struct err *e)
+{
+    cleanup_sandbox struct sandbox sb = {0};
+
+    return stop(c, actor, id, /* expired */ true, &sb, e);
 }
 
 int control_start(struct control *c, const struct control_actor *actor, const char *id,

@@ -49,6 +49,13 @@ void control_free(struct control *c)
     free(c);
 }
 
+void control_on_still(struct control *c, control_still_fn *fn, void *ctx)
+{
+    ASSERT(c && !c->running);
+    c->still = fn;
+    c->still_ctx = ctx;
+}
+
 int64_t control_now_ms(const struct control *c)
 {
     return c->now_ms(c->now_ctx);

@@ -41,6 +41,13 @@ DEFINE_CLEANUP(struct control *, control_free);
 
 int64_t control_now_ms(const struct control *c);
 
+/*
+ * Called when a sandbox that reached its end was paused or stopped instead of deleted: whoever still waits for something of
+ * it would wait for nothing. From the reconciler's thread; set before it starts.
+ */
+typedef void control_still_fn(void *ctx, const char *id);
+void control_on_still(struct control *c, control_still_fn *fn, void *ctx);
+
 /* Who asks: the key of a request, with the names that go into the records. */
 struct control_actor {
     char organisation[ID_SIZE];

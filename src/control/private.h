@@ -36,6 +36,9 @@ struct control {
     bool stop;
     bool kicked;
     struct control_health health;
+
+    control_still_fn *still; /* set before the first request */
+    void *still_ctx;         /* borrowed */
 };
 
 /* An audit event ready to be written beside a change. actor NULL: the control plane itself. */
@@ -84,6 +87,7 @@ struct control_begin {
     enum sandbox_state at; /* being there already is fine */
     enum sandbox_state desired;
     unsigned by;
+    bool expired;        /* only if its time is over: else -ESTALE "not_expired" */
     const char *refusal; /* what a client cannot do from elsewhere: "stopped", "paused", ... */
     enum sandbox_state was_observed; /* out: where it was before */
     enum sandbox_state was_desired;  /* out */
@@ -106,5 +110,11 @@ MUST_CHECK int control_hold(struct control *c, const struct control_actor *actor
                             uint64_t deadline_ns, struct busy_hold **ret, struct err *e);
 /* The error of a step that somebody's DELETE ended. */
 int control_deleted_meanwhile(struct err *e);
+
+/* As control_pause() and control_stop() for one whose time is over; -ESTALE "not_expired": it is not, or not any more. */
+MUST_CHECK int control_end_by_pause(struct control *c, const struct control_actor *actor,
+                                    const char *id, bool wakes, struct err *e);
+MUST_CHECK int control_end_by_stop(struct control *c, const struct control_actor *actor,
+                                   const char *id, struct err *e);
 
 int control_not_found(struct err *e);

@@ -364,6 +364,22 @@ int control_reconcile(struct control *c, struct err *e)
 
 /* --- the end of lives --- */
 
+/* Paused or stopped, as its owner wished. */
+static int keep_at_end(struct control *c, const struct sandbox *row, struct err *e)
+{
+    struct control_actor actor = {0};
+    int r;
+
+    snprintf(actor.project, sizeof(actor.project), "%s", row->project);
+    r = row->at_end == SANDBOX_AT_END_STOP
+            ? control_end_by_stop(c, &actor, row->id, e)
+            : control_end_by_pause(c, &actor, row->id, row->at_end == SANDBOX_AT_END_SLEEP, e);
+    if (r == 0 && c->still) {
+        c->still(c->still_ctx, row->id);
+    }
+    return r;
+}
+
 int control_expire_one(struct control *c, const struct sandbox *row, struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
@@ -371,6 +387,9 @@ int control_expire_one(struct control *c, const struct sandbox *row, struct err 
     int r;
 
     ASSERT(c && row && row->end_at_ms > 0);
+    if (row->at_end != SANDBOX_AT_END_DELETE) {
+        return keep_at_end(c, row, e);
+    }
 
     sandbox_copy(&sb, row);
     sb.desired = SANDBOX_STATE_DELETED;
@@ -423,9 +442,12 @@ int control_expire(struct control *c, struct err *e)
 
         r = control_expire_one(c, &x.rows[i], &mine);
         if (r == 0) {
-            log_info(&log, "its time was over, deleted");
+            log_info(&log, "its time was over, %s",
+                     x.rows[i].at_end == SANDBOX_AT_END_DELETE
+                         ? "deleted"
+                         : sandbox_at_end_name(x.rows[i].at_end));
         } else if (r != -ESTALE && r != -ENOENT) {
-            log_warn(&log, "its time is over but it cannot be deleted yet, retrying later: %s",
+            log_warn(&log, "its time is over but it cannot be ended yet, retrying later: %s",
                      mine.msg);
         }
     }

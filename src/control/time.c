@@ -60,10 +60,12 @@ static int ask_step(struct control *c, const struct control_actor *actor, const 
 
 /* --- pause --- */
 
-int control_pause(struct control *c, const struct control_actor *actor, const char *id,
-                  const struct control_pause *how, struct sandbox *ret, struct err *e)
+static int pause_it(struct control *c, const struct control_actor *actor, const char *id,
+                    const struct control_pause *how, bool expired, struct sandbox *ret,
+                    struct err *e)
 {
     struct control_begin begin = {
+        .expired = expired,
         .from = 1u << SANDBOX_STATE_RUNNING,
         .via = SANDBOX_STATE_PAUSING,
         .at = SANDBOX_STATE_PAUSED,
@@ -95,6 +97,21 @@ int control_pause(struct control *c, const struct control_actor *actor, const ch
     r = ask_step(c, actor, id, &(struct step){"pause", body, &begin, hold, deadline_ns}, &node,
                  /* ret_json */ NULL, e);
     return r < 0 ? r : control_end_move(c, actor, id, &end, ret, e);
+}
+
+int control_pause(struct control *c, const struct control_actor *actor, const char *id,
+                  const struct control_pause *how, struct sandbox *ret, struct err *e)
+{
+    return pause_it(c, actor, id, how, /* expired */ false, ret, e);
+}
+
+int control_end_by_pause(struct control *c, const struct control_actor *actor, const char *id,
+                         bool wakes, struct err *e)
+{
+    const struct control_pause how = {.durable = true, .wakes = wakes};
+    cleanup_sandbox struct sandbox sb = {0};
+
+    return pause_it(c, actor, id, &how, /* expired */ true, &sb, e);
 }
 
 /* --- resume and wake --- */

@@ -229,6 +229,8 @@ static void check_same(const struct sandbox *a, const struct sandbox *b)
     CHECK_INT(a->changed_at_ms, b->changed_at_ms);
     CHECK_INT(a->end_at_ms, b->end_at_ms);
     CHECK_INT(a->paused_at_ms, b->paused_at_ms);
+    CHECK_INT(a->at_end, b->at_end);
+    CHECK_STR(a->surface ? a->surface : "", b->surface ? b->surface : "");
     CHECK(policy_equal(&a->policy, &b->policy));
     CHECK_STR(a->parent, b->parent);
     CHECK_STR(a->batch, b->batch);
@@ -245,6 +247,8 @@ static void sandbox_comes_back_as_written(void)
     snprintf(sb.owner, sizeof(sb.owner), "r1");
     snprintf(sb.parent, sizeof(sb.parent), "sparent");
     snprintf(sb.batch, sizeof(sb.batch), "sfirst");
+    sb.at_end = SANDBOX_AT_END_SLEEP;
+    sb.surface = xstrdup("{\"x\":1}");
     sb.policy = policy_default();
     CHECK_INT(db_sandbox_insert(f.db, &sb, NULL, 1, NULL), 0);
     REQUIRE(db_sandbox_get(f.db, sb.id, f.project[0].id, &got, NULL) == 0);
@@ -262,6 +266,9 @@ static void sandbox_comes_back_as_written(void)
     got.paused_at_ms = 9;
     got.policy.idle_pause_s = 77;
     got.policy.recover = POLICY_RECOVER_NONE;
+    got.at_end = SANDBOX_AT_END_STOP;
+    free(got.surface);
+    got.surface = xstrdup("");
     free(got.metadata);
     got.metadata = xstrdup("{\"c\":\"d\"}");
     CHECK_INT(db_sandbox_update(f.db, &got, NULL, NULL), 0);
@@ -352,6 +359,52 @@ static void paused_ones_do_not_expire(void)
     sb.paused_at_ms = 5;
     CHECK_INT(db_sandbox_update(f.db, &sb, NULL, NULL), 0);
     CHECK_INT(rows_of(f.db, &expired), 0);
+    sb.paused_at_ms = 0;
+    sb.at_end = SANDBOX_AT_END_STOP; /* it is creating: nothing runs that could be stopped */
+    CHECK_INT(db_sandbox_update(f.db, &sb, NULL, NULL), 0);
+    CHECK_INT(rows_of(f.db, &expired), 0);
+    sb.observed = SANDBOX_STATE_RUNNING;
+    CHECK_INT(db_sandbox_update(f.db, &sb, NULL, NULL), 0);
+    CHECK_INT(rows_of(f.db, &expired), 1);
+}
+
+static int keep_snapshot(void *ctx, const struct snapshot_row *row)
+{
+    *(struct snapshot_row *)ctx = *row;
+    return 0;
+}
+
+static void snapshots_are_found_by_id_and_by_name(void)
+{
+    FIXTURE(f);
+    struct snapshot_row row = {.sandbox = "s1", .name = "a", .created_at_ms = 5};
+    struct snapshot_row got = {0};
+    struct snapshot_query q = {.project = f.project[0].id, .limit = 10};
+    char was[ID_SIZE];
+    char first[ID_SIZE];
+
+    snprintf(row.project, sizeof(row.project), "%s", f.project[0].id);
+    id_new(ID_SNAPSHOT, row.id);
+    snprintf(first, sizeof(first), "%s", row.id);
+    CHECK_INT(db_snapshot_put(f.db, &row, was, NULL), 0);
+    CHECK_STR(was, "");
+    CHECK_INT(db_snapshot_find(f.db, row.project, "a", &got, NULL), 0);
+    CHECK_STR(got.id, first);
+    id_new(ID_SNAPSHOT, row.id);
+    row.created_at_ms = 6;
+    CHECK_INT(db_snapshot_put(f.db, &row, was, NULL), 0); /* the name goes to the newer one */
+    CHECK_STR(was, first);
+    CHECK_INT(db_snapshot_find(f.db, row.project, first, &got, NULL), 0);
+    CHECK_STR(got.name, "");
+    CHECK_INT(db_snapshot_find(f.db, f.project[1].id, "a", &got, NULL), -ENOENT);
+    CHECK_INT(db_snapshot_find(f.db, row.project, "", &got, NULL), -ENOENT);
+    q.after_ms = 6;
+    q.after_id = row.id;
+    CHECK_INT(db_snapshot_list(f.db, &q, keep_snapshot, &got, NULL), 0);
+    CHECK_STR(got.id, first);
+    CHECK_INT(db_snapshot_forget(f.db, row.project, row.id, NULL), 0);
+    CHECK_INT(db_snapshot_forget(f.db, row.project, row.id, NULL), 0);
+    CHECK_INT(db_snapshot_find(f.db, row.project, "a", &got, NULL), -ENOENT);
 }
 
 static void sandbox_of_another_project_is_not_found(void)
@@ -836,7 +889,8 @@ static void readers_and_writers_run_together(void)
 TEST_MAIN(T(names_of_organisations_and_projects_are_unique), T(unknown_parents_are_refused),
           T(keys_are_found_by_hash_until_revoked), T(key_lists_stay_in_their_organisation),
           T(sandbox_comes_back_as_written), T(batches_are_all_or_nothing),
-          T(paused_ones_do_not_expire), T(sandbox_of_another_project_is_not_found),
+          T(paused_ones_do_not_expire), T(snapshots_are_found_by_id_and_by_name),
+          T(sandbox_of_another_project_is_not_found),
           T(update_needs_the_generation_it_was_decided_on),
           T(delete_needs_the_generation_and_takes_everything_along),
           T(update_never_revives_what_was_deleted), T(quota_holds_under_concurrent_inserts),

@@ -121,7 +121,8 @@ struct sandbox_query {
     int64_t after_ms;     /* keyset: created before this, or at it with a smaller id; */
     const char *after_id; /* NULL: from the newest. borrowed: lives as long as the query */
     int64_t
-        expired_at_ms; /* when not 0: only those whose end has come by then, paused ones never */
+        expired_at_ms; /* when not 0: only those whose end has come by then, paused ones never, and of those that are not deleted at
+           their end only running ones */
     const char *batch; /* only these; NULL: all. borrowed: lives as long as the query */
     int64_t limit;     /* 0: no limit */
 };
@@ -136,6 +137,39 @@ struct sandbox_counts {
     int64_t n[SANDBOX_STATE_COUNT_];
 };
 MUST_CHECK int db_sandbox_count(struct db *db, struct sandbox_counts *ret, struct err *e);
+
+/* --- snapshots that can be found without their sandbox, and by name --- */
+
+#define SNAPSHOT_NAME_SIZE 129
+
+struct snapshot_row {
+    char id[ID_SIZE];
+    char project[ID_SIZE];
+    char sandbox[ID_SIZE];         /* it was taken of */
+    char name[SNAPSHOT_NAME_SIZE]; /* unique in the project; "": none */
+    int64_t created_at_ms;
+};
+/* A name that was another's is taken from it: ret_was is the id of that one, "" for none. */
+MUST_CHECK int db_snapshot_put(struct db *db, const struct snapshot_row *row,
+                               char ret_was[static ID_SIZE], struct err *e);
+/* By id or by name. -ENOENT "snapshot_not_found". */
+MUST_CHECK int db_snapshot_find(struct db *db, const char *project, const char *id_or_name,
+                                struct snapshot_row *ret, struct err *e);
+/* Not an error when it is not there. */
+MUST_CHECK int db_snapshot_forget(struct db *db, const char *project, const char *id,
+                                  struct err *e);
+/* Newest first; strings "" mean all. */
+struct snapshot_query {
+    const char *project; /* borrowed: lives as long as the query; so are the others */
+    const char *sandbox;
+    const char *name;
+    int64_t after_ms; /* as in sandbox_query; 0: from the newest */
+    const char *after_id;
+    int64_t limit;
+};
+typedef int db_snapshot_fn(void *ctx, const struct snapshot_row *row);
+MUST_CHECK int db_snapshot_list(struct db *db, const struct snapshot_query *q, db_snapshot_fn *each,
+                                void *ctx, struct err *e);
 
 /* --- operations --- */
 

@@ -12,7 +12,7 @@
     "id, project_id, desired, observed, generation, node, owner, template, vcpus, memory_mib, " \
     "disk_mib, " \
     "accel, env, metadata, timeout_s, created_at_ms, started_at_ms, changed_at_ms, end_at_ms, " \
-    "reason, paused_at_ms, policy, parent, batch"
+    "reason, paused_at_ms, policy, parent, batch, at_end, surface"
 
 static int insert_metadata(struct db_tx *tx, const struct sandbox *sb, struct err *e)
 {
@@ -79,21 +79,22 @@ static int insert_row(struct db_tx *tx, const struct sandbox *sb, struct err *e)
 {
     static const char sql[] =
         "INSERT INTO sandboxes (" COLUMNS ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, "
-        "$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)";
+        "$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)";
     cleanup_free char *policy = policy_text(sb);
 
-    return db_run(tx,
-                  DB_QUERY(sql, DB_TEXT(sb->id), DB_TEXT(sb->project),
-                           DB_TEXT(sandbox_state_name(sb->desired)),
-                           DB_TEXT(sandbox_state_name(sb->observed)), DB_INT(sb->generation),
-                           DB_TEXT(sb->node), DB_TEXT(sb->owner), DB_TEXT(sb->template_name),
-                           DB_INT(sb->shape.vcpus), DB_INT(sb->shape.memory_mib),
-                           DB_INT(sb->shape.disk_mib), DB_TEXT(sb->accel), DB_TEXT(sb->env),
-                           DB_TEXT(sb->metadata), DB_INT(sb->timeout_s), DB_INT(sb->created_at_ms),
-                           DB_INT(sb->started_at_ms), DB_INT(sb->changed_at_ms),
-                           DB_INT(sb->end_at_ms), DB_TEXT(sb->reason), DB_INT(sb->paused_at_ms),
-                           DB_TEXT(policy), DB_TEXT(sb->parent), DB_TEXT(sb->batch)),
-                  NULL, e);
+    return db_run(
+        tx,
+        DB_QUERY(sql, DB_TEXT(sb->id), DB_TEXT(sb->project),
+                 DB_TEXT(sandbox_state_name(sb->desired)),
+                 DB_TEXT(sandbox_state_name(sb->observed)), DB_INT(sb->generation),
+                 DB_TEXT(sb->node), DB_TEXT(sb->owner), DB_TEXT(sb->template_name),
+                 DB_INT(sb->shape.vcpus), DB_INT(sb->shape.memory_mib), DB_INT(sb->shape.disk_mib),
+                 DB_TEXT(sb->accel), DB_TEXT(sb->env), DB_TEXT(sb->metadata), DB_INT(sb->timeout_s),
+                 DB_INT(sb->created_at_ms), DB_INT(sb->started_at_ms), DB_INT(sb->changed_at_ms),
+                 DB_INT(sb->end_at_ms), DB_TEXT(sb->reason), DB_INT(sb->paused_at_ms),
+                 DB_TEXT(policy), DB_TEXT(sb->parent), DB_TEXT(sb->batch),
+                 DB_TEXT(sandbox_at_end_name(sb->at_end)), DB_TEXT(sb->surface ? sb->surface : "")),
+        NULL, e);
 }
 
 int db_sandbox_insert(struct db *db, const struct sandbox *sb, const struct db_beside *beside,
@@ -182,6 +183,18 @@ static int read_policy(struct db_result *res, struct sandbox *ret, struct err *e
     return 0;
 }
 
+static int read_at_end(struct db_result *res, struct sandbox *ret, struct err *e)
+{
+    char word[16];
+
+    db_get_text(res, 24, word, sizeof(word));
+    if (!sandbox_at_end_parse(word, &ret->at_end)) {
+        return err_set(e, -EUCLEAN, "database_error", "the sandbox '%s' has the unknown end '%s'",
+                       ret->id, word);
+    }
+    return 0;
+}
+
 /* The strings of *ret are owned by it afterwards. */
 static int read_sandbox(struct db_result *res, struct sandbox *ret, struct err *e)
 {
@@ -213,7 +226,11 @@ static int read_sandbox(struct db_result *res, struct sandbox *ret, struct err *
     sb.paused_at_ms = db_get_int(res, 20);
     db_get_text(res, 22, sb.parent, sizeof(sb.parent));
     db_get_text(res, 23, sb.batch, sizeof(sb.batch));
+    sb.surface = db_get_text_dup(res, 25);
     r = read_policy(res, &sb, e);
+    if (r == 0) {
+        r = read_at_end(res, &sb, e);
+    }
     if (r < 0) {
         sandbox_done(&sb);
         return r;
@@ -281,19 +298,21 @@ static int update_row(struct db_tx *tx, const struct sandbox *sb, int64_t *ret_c
         "UPDATE sandboxes SET desired = $3, observed = $4, node = $5, owner = $6, accel = $7, "
         "metadata = $8, "
         "timeout_s = $9, started_at_ms = $10, changed_at_ms = $11, end_at_ms = $12, reason = $13, "
-        "paused_at_ms = $14, policy = $15, generation = generation + 1 WHERE id = $1 AND "
+        "paused_at_ms = $14, policy = $15, at_end = $16, surface = $17, generation = generation + "
+        "1 WHERE id = $1 AND "
         "generation = $2";
     cleanup_free char *policy = policy_text(sb);
 
-    return db_run(tx,
-                  DB_QUERY(sql, DB_TEXT(sb->id), DB_INT(sb->generation),
-                           DB_TEXT(sandbox_state_name(sb->desired)),
-                           DB_TEXT(sandbox_state_name(sb->observed)), DB_TEXT(sb->node),
-                           DB_TEXT(sb->owner), DB_TEXT(sb->accel), DB_TEXT(sb->metadata),
-                           DB_INT(sb->timeout_s), DB_INT(sb->started_at_ms),
-                           DB_INT(sb->changed_at_ms), DB_INT(sb->end_at_ms), DB_TEXT(sb->reason),
-                           DB_INT(sb->paused_at_ms), DB_TEXT(policy)),
-                  ret_changes, e);
+    return db_run(
+        tx,
+        DB_QUERY(sql, DB_TEXT(sb->id), DB_INT(sb->generation),
+                 DB_TEXT(sandbox_state_name(sb->desired)),
+                 DB_TEXT(sandbox_state_name(sb->observed)), DB_TEXT(sb->node), DB_TEXT(sb->owner),
+                 DB_TEXT(sb->accel), DB_TEXT(sb->metadata), DB_INT(sb->timeout_s),
+                 DB_INT(sb->started_at_ms), DB_INT(sb->changed_at_ms), DB_INT(sb->end_at_ms),
+                 DB_TEXT(sb->reason), DB_INT(sb->paused_at_ms), DB_TEXT(policy),
+                 DB_TEXT(sandbox_at_end_name(sb->at_end)), DB_TEXT(sb->surface ? sb->surface : "")),
+        ret_changes, e);
 }
 
 static int metadata_differs(struct db_tx *tx, const struct sandbox *sb, bool *ret, struct err *e)
@@ -482,6 +501,8 @@ static void build_list(const struct sandbox_query *q, struct list_query *lq)
     if (q->expired_at_ms) {
         add_placeholder(lq, " AND end_at_ms > 0 AND end_at_ms <= ", DB_INT(q->expired_at_ms),
                         " AND paused_at_ms = 0 AND desired <> 'deleted'");
+        /* What is not to be deleted at its end is left as it is when nothing runs any more. */
+        add_text(lq, " AND (at_end = '' OR observed = 'running')");
     }
     if (q->batch) {
         add_placeholder(lq, " AND batch = ", DB_TEXT(q->batch), "");

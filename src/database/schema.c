@@ -104,6 +104,19 @@ static const struct migration migrations[] = {
      "ALTER TABLE sandboxes ADD COLUMN parent TEXT NOT NULL DEFAULT '';" /* may be gone */
      "ALTER TABLE sandboxes ADD COLUMN batch TEXT NOT NULL DEFAULT '';"
      "CREATE INDEX sandboxes_of_batch ON sandboxes (batch) WHERE batch <> '';"},
+
+    {"what happens at the end, and what other surfaces remember",
+     "ALTER TABLE sandboxes ADD COLUMN at_end TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE sandboxes ADD COLUMN surface TEXT NOT NULL DEFAULT '';"
+     /* No reference to the sandbox: what it was taken of is deleted after its snapshots. */
+     "CREATE TABLE snapshots ("
+     "  id TEXT PRIMARY KEY,"
+     "  project_id TEXT NOT NULL REFERENCES projects (id),"
+     "  sandbox_id TEXT NOT NULL,"
+     "  name TEXT NOT NULL,"
+     "  created_at_ms BIGINT NOT NULL);"
+     "CREATE INDEX snapshots_of_project ON snapshots (project_id, created_at_ms, id);"
+     "CREATE UNIQUE INDEX snapshots_by_name ON snapshots (project_id, name) WHERE name <> '';"},
 };
 
 int64_t db_schema_version(void)

@@ -81,7 +81,10 @@ static void older_schema_is_brought_up_to_date(void)
     REQUIRE(sqlite3_open(d.file, &raw) == SQLITE_OK);
     CHECK_INT(sqlite3_exec(
                   raw,
+                  "DROP TABLE snapshots;"
                   "DROP INDEX sandboxes_of_batch;"
+                  "ALTER TABLE sandboxes DROP COLUMN at_end;"
+                  "ALTER TABLE sandboxes DROP COLUMN surface;"
                   "ALTER TABLE sandboxes DROP COLUMN paused_at_ms;"
                   "ALTER TABLE sandboxes DROP COLUMN policy;"
                   "ALTER TABLE sandboxes DROP COLUMN parent;"
@@ -102,6 +105,7 @@ static void older_schema_is_brought_up_to_date(void)
     CHECK_INT(sb.paused_at_ms, 0);
     CHECK_STR(sb.parent, "");
     CHECK(policy_equal(&sb.policy, &policy));
+    CHECK_INT(sb.at_end, SANDBOX_AT_END_DELETE);
     CHECK_INT(db_sandbox_update(db, &sb, NULL, NULL), 0);
 }
 
@@ -116,15 +120,15 @@ static void unreadable_policy_is_an_error(void)
     REQUIRE(db_open(d.url, &db, NULL) == 0);
     db_free(TAKE_PTR(db));
     REQUIRE(sqlite3_open(d.file, &raw) == SQLITE_OK);
-    CHECK_INT(
-        sqlite3_exec(
-            raw,
-            "INSERT INTO organisations VALUES ('o1', 'o', 1);"
-            "INSERT INTO projects VALUES ('p1', 'o1', 'p', 5, 1);"
-            "INSERT INTO sandboxes VALUES ('s1', 'p1', 'running', 'running', 3, 'local', '', "
-            "'tiny', 1, 256, 1024, 'tcg', '{}', '{}', 60, 1, 2, 3, 4, '', 0, '{\"x\":1}', '', '');",
-            NULL, NULL, NULL),
-        0);
+    CHECK_INT(sqlite3_exec(
+                  raw,
+                  "INSERT INTO organisations VALUES ('o1', 'o', 1);"
+                  "INSERT INTO projects VALUES ('p1', 'o1', 'p', 5, 1);"
+                  "INSERT INTO sandboxes VALUES ('s1', 'p1', 'running', 'running', 3, 'local', '', "
+                  "'tiny', 1, 256, 1024, 'tcg', '{}', '{}', 60, 1, 2, 3, 4, '', 0, '{\"x\":1}', "
+                  "'', '', '', '');",
+                  NULL, NULL, NULL),
+              0);
     sqlite3_close(raw);
     REQUIRE(db_open(d.url, &db, NULL) == 0);
     CHECK_INT(db_sandbox_get(db, "s1", "p1", &sb, &e), -EUCLEAN);

@@ -11,6 +11,7 @@ void sandbox_done(struct sandbox *sb)
     if (sb) {
         free(sb->env);
         free(sb->metadata);
+        free(sb->surface);
         memset(sb, 0, sizeof(*sb));
     }
 }
@@ -22,6 +23,7 @@ void sandbox_copy(struct sandbox *ret, const struct sandbox *from)
     *ret = *from;
     ret->env = xstrdup(from->env);
     ret->metadata = xstrdup(from->metadata);
+    ret->surface = from->surface ? xstrdup(from->surface) : NULL;
 }
 
 void sandbox_spec_done(struct sandbox_spec *spec)
@@ -29,6 +31,7 @@ void sandbox_spec_done(struct sandbox_spec *spec)
     if (spec) {
         free(spec->env);
         free(spec->metadata);
+        free(spec->surface);
         memset(spec, 0, sizeof(*spec));
     }
 }
@@ -38,6 +41,7 @@ void sandbox_fork_done(struct sandbox_fork *fork)
     if (fork) {
         free(fork->env);
         free(fork->metadata);
+        free(fork->surface);
         memset(fork, 0, sizeof(*fork));
     }
 }
@@ -46,6 +50,7 @@ void sandbox_patch_done(struct sandbox_patch *patch)
 {
     if (patch) {
         free(patch->metadata);
+        free(patch->surface);
         memset(patch, 0, sizeof(*patch));
     }
 }
@@ -247,6 +252,8 @@ void sandbox_init(struct sandbox *ret, const struct sandbox_spec *spec, const ch
         .changed_at_ms = now_ms,
         .end_at_ms = end_of(spec->timeout_s, now_ms),
         .policy = spec->policy,
+        .at_end = spec->at_end,
+        .surface = spec->surface ? xstrdup(spec->surface) : NULL,
     };
     id_new(ID_SANDBOX, ret->id);
     snprintf(ret->project, sizeof(ret->project), "%s", project);
@@ -262,6 +269,8 @@ void sandbox_init_fork(struct sandbox *ret, const struct sandbox *parent,
         .metadata = fork->metadata ? fork->metadata : parent->metadata,
         .timeout_s = fork->has_timeout ? fork->timeout_s : parent->timeout_s,
         .policy = parent->policy,
+        .at_end = parent->at_end,
+        .surface = fork->surface ? fork->surface : parent->surface,
     };
 
     ASSERT(ret && parent && fork);
@@ -285,6 +294,13 @@ void sandbox_apply(struct sandbox *sb, const struct sandbox_patch *patch, int64_
     if (patch->metadata) {
         free(sb->metadata);
         sb->metadata = xstrdup(patch->metadata);
+    }
+    if (patch->has_at_end) {
+        sb->at_end = patch->at_end;
+    }
+    if (patch->surface) {
+        free(sb->surface);
+        sb->surface = xstrdup(patch->surface);
     }
     sb->changed_at_ms = now_ms;
 }
@@ -316,6 +332,30 @@ void sandbox_move(struct sandbox *sb, struct sandbox_move move, const char *reas
     sandbox_state_move(&sb->observed, move.to, move.by);
     move_clock(sb, move.to, move.now_ms);
     snprintf(sb->reason, sizeof(sb->reason), "%s", reason ? reason : "");
+}
+
+static const char *const at_end_names[SANDBOX_AT_END_COUNT_] = {
+    [SANDBOX_AT_END_DELETE] = "",
+    [SANDBOX_AT_END_PAUSE] = "pause",
+    [SANDBOX_AT_END_SLEEP] = "sleep",
+    [SANDBOX_AT_END_STOP] = "stop",
+};
+
+const char *sandbox_at_end_name(enum sandbox_at_end at_end)
+{
+    ASSERT(at_end < SANDBOX_AT_END_COUNT_);
+    return at_end_names[at_end];
+}
+
+bool sandbox_at_end_parse(const char *word, enum sandbox_at_end *ret)
+{
+    for (int i = 0; i < SANDBOX_AT_END_COUNT_; i++) {
+        if (str_eq(at_end_names[i], word)) {
+            *ret = (enum sandbox_at_end)i;
+            return true;
+        }
+    }
+    return false;
 }
 
 enum sandbox_state sandbox_shown_state(const struct sandbox *sb)

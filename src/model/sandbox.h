@@ -35,6 +35,15 @@
 #define SANDBOX_NODE_SIZE 64
 #define SANDBOX_ACCEL_SIZE 16
 
+/* What becomes of a sandbox whose time is over. */
+enum sandbox_at_end {
+    SANDBOX_AT_END_DELETE,
+    SANDBOX_AT_END_PAUSE, /* until somebody resumes it */
+    SANDBOX_AT_END_SLEEP, /* paused, and the next request to its inside wakes it */
+    SANDBOX_AT_END_STOP,  /* only its disk is kept */
+    SANDBOX_AT_END_COUNT_,
+};
+
 struct sandbox {
     char id[ID_SIZE];
     char project[ID_SIZE];
@@ -55,6 +64,9 @@ struct sandbox {
     int64_t end_at_ms;    /* 0: never */
     int64_t paused_at_ms; /* its time stands still since then; 0: it does not */
     struct policy policy;
+    enum sandbox_at_end at_end;
+    char *
+        surface; /* owned; what another API than ours remembers of it, JSON object text; "": nothing */
     char parent[ID_SIZE]; /* it was forked from; "": made from its template */
     char batch[ID_SIZE];  /* the first of the children that one request forked; "": not forked */
     char reason[SANDBOX_REASON_SIZE];
@@ -73,6 +85,8 @@ struct sandbox_spec {
     char *metadata; /* owned; JSON object text */
     int64_t timeout_s;
     struct policy policy;
+    enum sandbox_at_end at_end; /* these two are not said in our own API */
+    char *surface;              /* owned; NULL: none */
 };
 
 /* Checks everything; on failure *ret is untouched and e names the field. */
@@ -87,6 +101,9 @@ struct sandbox_patch {
     char *metadata; /* owned; replaces all of it; NULL: unchanged */
     bool has_policy;
     struct policy policy; /* replaces all of it */
+    bool has_at_end;      /* these two are not said in our own API */
+    enum sandbox_at_end at_end;
+    char *surface; /* owned; replaces all of it; NULL: unchanged */
 };
 
 /* -EINVAL also when it would change nothing. */
@@ -104,6 +121,7 @@ struct sandbox_fork {
     char *metadata;         /* owned; JSON object text; NULL: the parent's */
     bool has_timeout;
     int64_t timeout_s;
+    char *surface; /* owned; not said in our own API; NULL: the parent's */
 };
 
 MUST_CHECK int sandbox_fork_from_json(json_t *body, struct sandbox_fork *ret, struct err *e);
@@ -128,6 +146,10 @@ struct sandbox_move {
     int64_t now_ms;
 };
 void sandbox_move(struct sandbox *sb, struct sandbox_move move, const char *reason);
+
+/* The stable words of the database: "" for delete, "pause", "sleep", "stop". */
+const char *sandbox_at_end_name(enum sandbox_at_end at_end);
+bool sandbox_at_end_parse(const char *word, enum sandbox_at_end *ret);
 
 /* What clients see: "deleting" as soon as deletion was asked for, else the observed state. */
 enum sandbox_state sandbox_shown_state(const struct sandbox *sb);
