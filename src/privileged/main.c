@@ -3,7 +3,7 @@
  * space-node-manager: the one process that keeps root. It isolates itself in stages, each named
  * with what is possible until then:
  *
- *   1. options, user          anything, but nothing foreign is read
+ *   1. options, user, root    anything, but nothing foreign is read
  *   2. open                   paths can be opened: the pool's folders, the cgroups, the socket
  *   3. isolate                from here on: the capabilities and system calls of isolate.c,
  *   no_new_privs 4. serve                  foreign bytes are read from here on only: fixed-size
@@ -18,6 +18,7 @@
 #include "machine/qemu-args.h"
 #include "machine/tsc.h"
 #include "privileged/isolate.h"
+#include "privileged/own-root.h"
 #include "privileged/server.h"
 
 #include <fcntl.h>
@@ -192,6 +193,10 @@ static int run(const struct options *options, struct err *e)
     server.peer_uid = pw->pw_uid;
     umask(077);
 
+    r = own_root(e);
+    if (r < 0) {
+        return r;
+    }
     r = open_everything(options, &ctx, &server.listen_fd, e);
     if (r < 0) {
         return r;
