@@ -102,6 +102,11 @@ static int pool_size(const struct setup *s, uint64_t *ret_mib, struct err *e)
     }
     free_mib = (uint64_t)fs.f_bavail * fs.f_frsize / MIB;
     mib = s->pool_mib ? s->pool_mib : free_mib / 4 * 3;
+    if (s->pool_mib && s->pool_mib < POOL_MIB_MIN) {
+        return err_set(e, -EINVAL, "pool_too_small",
+                       "a pool of %llu MiB is too small: the smallest is %u MiB",
+                       (unsigned long long)s->pool_mib, POOL_MIB_MIN);
+    }
     if (mib < POOL_MIB_MIN || mib > free_mib) {
         return err_set(e, -ENOSPC, "no_space",
                        "'%s' has %llu MiB free; the pool needs %llu MiB: free some space or name "
