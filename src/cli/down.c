@@ -23,6 +23,19 @@ static int failed(struct cli *cli, const struct err *e)
     return CLI_EXIT_FAILED;
 }
 
+/* Has it a machine, or will it have one in a moment? The node waits for what is under way. */
+static bool has_machine(const char *state)
+{
+    static const char *const none[] = {"stopped", "failed", "suspended", "deleting", "deleted"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(none); i++) {
+        if (str_eq(state, none[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Stops every sandbox of this node through the sandbox manager itself, whoever owns it. */
 static int stop_all(struct cli *cli, const struct host *host, struct err *e)
 {
@@ -43,7 +56,7 @@ static int stop_all(struct cli *cli, const struct host *host, struct err *e)
         cleanup_free char *target = xasprintf("/v1/sandboxes/%s/stop", id);
         struct err mine = {0};
 
-        if (!str_eq(json_get_string(s, "state", ""), "running") || !id_valid(ID_SANDBOX, id)) {
+        if (!has_machine(json_get_string(s, "state", "")) || !id_valid(ID_SANDBOX, id)) {
             continue;
         }
         progress = progress_start(&cli->ui, "stopping sandbox %s", id);

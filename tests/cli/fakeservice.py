@@ -40,7 +40,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         answers = {"/v1/health": {"ok": True}, "/v1/node": {"accel": "tcg", "accel_why": "a test", "sandboxes": 1,
                                                            "pool_free_bytes": 1 << 30},
-                   "/v1/sandboxes": {"sandboxes": [{"id": "s" + "a" * 19, "state": "running"}]}}
+                   "/v1/sandboxes": {"sandboxes": [{"id": "s" + str(n) * 19, "state": state} for n, state in enumerate(
+                       ("running", "stopped", "paused", "failed", "creating", "deleting"))]}}
         path = self.path.split("?")[0]
         body = json.dumps(answers.get(path, {"error": {"code": "not_found", "message": "?"}})).encode()
         self.send_response(200 if path in answers else 404)
