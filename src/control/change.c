@@ -198,7 +198,7 @@ static int stop(struct control *c, const struct control_actor *actor, const char
 {
     struct control_begin begin = {
         .expired = expired,
-        .from = 1u << SANDBOX_STATE_RUNNING,
+        .from = 1u << SANDBOX_STATE_RUNNING | 1u << SANDBOX_STATE_PAUSED,
         .via = SANDBOX_STATE_STOPPING,
         .at = SANDBOX_STATE_STOPPED,
         .desired = SANDBOX_STATE_STOPPED,

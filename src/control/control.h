@@ -91,6 +91,12 @@ MUST_CHECK int control_fork(struct control *c, const struct control_actor *actor
 /* -ENOENT "sandbox_not_found": not there or not the actor's; the same error in both cases. */
 MUST_CHECK int control_get(struct control *c, const struct control_actor *actor, const char *id,
                            struct sandbox *ret, struct err *e);
+/*
+ * As control_get(), but the node is asked how the sandbox is, and what it says is written first. When the node does not
+ * say, the row as it is has to do. For rows that say "failed": the node may have brought it back since.
+ */
+MUST_CHECK int control_look(struct control *c, const struct control_actor *actor, const char *id,
+                            struct sandbox *ret, struct err *e);
 /* *ret_done false: it was accepted and will be finished when the node can be reached. */
 MUST_CHECK int control_delete(struct control *c, const struct control_actor *actor, const char *id,
                               bool *ret_done, struct err *e);

@@ -45,6 +45,9 @@ static struct plan plan_state(const struct sandbox *row, const struct node_sandb
     case SANDBOX_STATE_STOPPED:
         return observe(row, SANDBOX_STATE_STOPPED, reason ? reason : "the machine has stopped");
     case SANDBOX_STATE_PAUSED:
+        if (row->desired == SANDBOX_STATE_STOPPED) {
+            return (struct plan){.step = PLAN_STOP};
+        }
         if (row->observed == SANDBOX_STATE_RESUMING && row->desired == SANDBOX_STATE_RUNNING) {
             return (struct plan){.step = PLAN_RESUME};
         }

@@ -9,7 +9,7 @@
  *   desired deleted       anything              finish the deletion
  *   creating, nobody at   anything              abandoned: delete, unless a retry of the same operation may
  *   work on it                                  still come and take it over (PLAN_RETRY_GRACE_MS)
- *   desired stopped       running               stop it
+ *   desired stopped       running, paused       stop it
  *   desired paused        running               pause it
  *   resuming              paused                resume it: whoever was at it has died
  *   running, paused, ...  does not have it      failed: it is lost

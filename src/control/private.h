@@ -5,6 +5,7 @@
 
 #include "control/control.h"
 #include "control/flight.h"
+#include "control/plan.h"
 
 #include <pthread.h>
 
@@ -108,6 +109,13 @@ MUST_CHECK int control_end_move(struct control *c, const struct control_actor *a
 /* Looks whose it is, then waits for its turn with the sandbox. */
 MUST_CHECK int control_hold(struct control *c, const struct control_actor *actor, const char *id,
                             uint64_t deadline_ns, struct busy_hold **ret, struct err *e);
+/*
+ * Writes what the node says, as PLAN_OBSERVE has it, into the row it was decided on; a newer row is left as it is. node
+ * (may be NULL) is what it says of the machine.
+ */
+MUST_CHECK int control_observe(struct control *c, const struct sandbox *row,
+                               const struct plan *plan, const struct node_sandbox *node,
+                               struct err *e);
 /* The error of a step that somebody's DELETE ended. */
 int control_deleted_meanwhile(struct err *e);
 

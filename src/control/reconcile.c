@@ -10,7 +10,6 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "control/plan.h"
 #include "control/private.h"
 
 #include <stdio.h>
@@ -149,29 +148,6 @@ static int gather(struct pass *p, struct err *e)
     return r < 0 ? err_wrap(e, r, "reading the sandboxes again") : 0;
 }
 
-struct observe {
-    const struct plan *plan;
-    const struct node_sandbox *node;
-    int64_t generation;
-};
-
-static int decide_observed(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
-{
-    const struct observe *o = ctx;
-
-    (void)e;
-    if (sb->generation != o->generation) {
-        return 0; /* decided on an older row: the next pass decides again */
-    }
-    sandbox_move(sb, (struct sandbox_move){o->plan->to, SANDBOX_BY_NODE, control_now_ms(c)},
-                 o->plan->reason);
-    if (o->node && o->plan->to == SANDBOX_STATE_RUNNING) {
-        snprintf(sb->accel, sizeof(sb->accel), "%s", o->node->accel);
-        sb->started_at_ms = o->node->started_at_ms ? o->node->started_at_ms : control_now_ms(c);
-    }
-    return 1;
-}
-
 /* The node is told to do what the row says still; what comes of it, the next pass observes. */
 static int drive_node(struct control *c, const struct sandbox *row, enum plan_step step,
                       struct node_call *call, struct err *e)
@@ -203,10 +179,6 @@ static int act_on_row(struct pass *p, const struct sandbox *row, const struct pl
 {
     struct control *c = p->c;
     struct node_call call = {.deadline_ns = deadline_in_ms(NODE_CALL_MS)};
-    struct observe o = {
-        .plan = plan, .node = node_list_find(&p->node, row->id), .generation = row->generation};
-    struct control_change change = {
-        .id = row->id, .decide = decide_observed, .ctx = &o, .action = "sandbox.observed"};
     int r;
 
     switch (plan->step) {
@@ -224,7 +196,7 @@ static int act_on_row(struct pass *p, const struct sandbox *row, const struct pl
     case PLAN_POLICY:
         return drive_node(c, row, plan->step, &call, e);
     case PLAN_OBSERVE:
-        return control_change(c, &change, /* ret */ NULL, e);
+        return control_observe(c, row, plan, node_list_find(&p->node, row->id), e);
     case PLAN_NOTHING:
     case PLAN_END_ORPHAN:
         break;

@@ -85,6 +85,8 @@ static void what_should_be_stopped_is_stopped(void)
               PLAN_STOP);
     CHECK_INT(plan_of(SANDBOX_STATE_STOPPED, SANDBOX_STATE_STOPPED, SANDBOX_STATE_RUNNING).step,
               PLAN_STOP);
+    CHECK_INT(plan_of(SANDBOX_STATE_STOPPED, SANDBOX_STATE_STOPPING, SANDBOX_STATE_PAUSED).step,
+              PLAN_STOP);
 }
 
 static void pauses_are_followed_and_driven(void)

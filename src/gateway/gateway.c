@@ -257,13 +257,25 @@ static const char *how_to_go_on(enum sandbox_state state)
     }
 }
 
+int get_sandbox(struct http_request *req, const char *id, struct sandbox *ret, struct err *e)
+{
+    struct control *c = gateway_of(req)->control;
+    int r = control_get(c, actor_of(req), id, ret, e);
+
+    if (r == 0 && ret->observed == SANDBOX_STATE_FAILED) {
+        sandbox_done(ret);
+        r = control_look(c, actor_of(req), id, ret, e);
+    }
+    return r;
+}
+
 int require_running(struct http_request *req, char ret_id[static ID_SIZE], struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
     const char *id = http_request_param(req, "id");
     int r;
 
-    r = control_get(gateway_of(req)->control, actor_of(req), id, &sb, e);
+    r = get_sandbox(req, id, &sb, e);
     if (r < 0) {
         return r;
     }

@@ -91,6 +91,9 @@ MUST_CHECK int reply_answer(struct http_request *req, struct control_answer *ans
 MUST_CHECK int idempotency_of(const struct http_request *req, const json_t *body,
                               char print[static KEY_HASH_SIZE], struct control_create *what,
                               struct err *e);
+/* The caller's sandbox: control_get(), but where the row says "failed" the node is asked whether that is still so. */
+MUST_CHECK int get_sandbox(struct http_request *req, const char *id, struct sandbox *ret,
+                           struct err *e);
 /* The caller's running sandbox of the path, woken if it is asleep: -ENOENT as always, -ESTALE "sandbox_not_running". */
 MUST_CHECK int require_running(struct http_request *req, char ret_id[static ID_SIZE],
                                struct err *e);

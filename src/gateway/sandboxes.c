@@ -137,8 +137,7 @@ int sandbox_list_handler(struct http_request *req, struct err *e)
 int sandbox_get_handler(struct http_request *req, struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
-    int r =
-        control_get(gateway_of(req)->control, actor_of(req), http_request_param(req, "id"), &sb, e);
+    int r = get_sandbox(req, http_request_param(req, "id"), &sb, e);
 
     return r < 0 ? r : reply_sandbox(req, 200, &sb, e);
 }

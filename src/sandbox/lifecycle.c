@@ -10,6 +10,7 @@
 #include "sandbox/disk.h"
 #include "sandbox/guest.h"
 #include "sandbox/history.h"
+#include "sandbox/pause.h"
 #include "sandbox/rollback.h"
 #include "sandbox/template.h"
 #include "sandbox/warm.h"
@@ -327,8 +328,15 @@ static void tear_down_guest(struct resident *res)
 
 static int stop_steps(struct resident *res, struct err *e)
 {
-    int r;
+    int r = 0;
 
+    if (resident_state(res) == SANDBOX_STATE_PAUSED) {
+        /* What its programs have written may still be in its memory alone: it has to run to write it out. */
+        r = resume_held(res, e);
+        if (r < 0) {
+            return r;
+        }
+    }
     tear_down_guest(res);
     r = resident_set_state(res, SANDBOX_STATE_STOPPING, NULL, RECORD_SURVIVES_PROCESS, e);
     if (r < 0) {
@@ -356,6 +364,7 @@ int lifecycle_stop(struct resident *res, struct err *e)
         r = 0;
         break;
     case SANDBOX_STATE_RUNNING:
+    case SANDBOX_STATE_PAUSED:
         trace_begin(&res->trace, "stop");
         r = stop_steps(res, e);
         trace_end(&res->trace, r);

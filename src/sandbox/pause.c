@@ -103,7 +103,7 @@ static int bring_back(struct resident *res, struct err *e)
     return r;
 }
 
-static int resume_steps(struct resident *res, struct err *e)
+int resume_held(struct resident *res, struct err *e)
 {
     int r;
 
@@ -138,7 +138,7 @@ int resume_sandbox(struct resident *res, struct err *e)
         break;
     case SANDBOX_STATE_PAUSED:
         trace_begin(&res->trace, "resume");
-        r = resume_steps(res, e);
+        r = resume_held(res, e);
         trace_end(&res->trace, r);
         break;
     default:

@@ -6,7 +6,7 @@
  *     pause    running -> pausing -> (a full snapshot, so that a host that goes down loses nothing) -> paused
  *     resume   paused -> resuming -> running
  *
- * Both take the op lock.
+ * Both take the op lock; resume_held() is for who has it and a sandbox that is paused.
  */
 #pragma once
 
@@ -19,3 +19,4 @@ struct pause_wish {
 
 MUST_CHECK int pause_sandbox(struct resident *res, const struct pause_wish *wish, struct err *e);
 MUST_CHECK int resume_sandbox(struct resident *res, struct err *e);
+MUST_CHECK int resume_held(struct resident *res, struct err *e);

@@ -260,6 +260,24 @@ static int set_state(struct http_request *req, enum fake_op op, const char *stat
                  : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox");
 }
 
+static int get(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    struct fake_sandbox *sb;
+    json_t *shown = NULL;
+    int r = enter(req, FAKE_GET, e);
+
+    if (r != 1) {
+        return r;
+    }
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, http_request_param(req, "id"));
+    shown = sb ? show(sb) : NULL;
+    pthread_mutex_unlock(&n->mutex);
+    return shown ? http_reply_json_take(req, 200, shown, e)
+                 : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox");
+}
+
 static int stop(struct http_request *req, struct err *e)
 {
     return set_state(req, FAKE_STOP, "stopped", e);
@@ -582,6 +600,7 @@ static int guest(struct http_request *req, struct err *e)
 static const struct http_route routes[] = {
     {"POST", "/v1/sandboxes", create, 0},
     {"GET", "/v1/sandboxes", list, 0},
+    {"GET", "/v1/sandboxes/{id}", get, 0},
     {"DELETE", "/v1/sandboxes/{id}", delete, 0},
     {"POST", "/v1/sandboxes/{id}/stop", stop, 0},
     {"POST", "/v1/sandboxes/{id}/start", start, 0},

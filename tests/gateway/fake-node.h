@@ -16,6 +16,7 @@ enum fake_op {
     FAKE_CREATE,
     FAKE_DELETE,
     FAKE_LIST,
+    FAKE_GET,
     FAKE_STOP,
     FAKE_START,
     FAKE_GUEST,

@@ -620,6 +620,40 @@ static void failed_one_that_is_found_again_runs(void)
     CHECK_STR(state, "running");
 }
 
+/* Without a pass of the reconciler: what a client asks for counts the node's word at once. */
+static void failed_one_that_the_node_brought_back_runs_for_who_asks(void)
+{
+    static const enum fake_fault faults[] = {FAKE_ERROR, FAKE_CUT, FAKE_HALF, FAKE_NONSENSE};
+    WORLD(w);
+    char id[ID_SIZE];
+    cleanup_free char *one = NULL;
+    cleanup_free char *commands = NULL;
+    cleanup_answer struct answer inside = {0};
+    cleanup_answer struct answer seen = {0};
+
+    world_make(&w, ALICE, id);
+    one = xasprintf("/v1/sandboxes/%s", id);
+    commands = xasprintf("/v1/sandboxes/%s/commands", id);
+    fake_node_set(w.node, id, "failed");
+    CHECK_INT(control_reconcile(w.control, NULL), 0);
+    fake_node_set(w.node, id, "running");
+    for (size_t i = 0; i < ARRAY_SIZE(faults); i++) { /* what it does not say changes nothing */
+        cleanup_answer struct answer a = {0};
+
+        fake_node_fault(w.node, FAKE_GET, faults[i]);
+        a = alice(&w, "GET", commands, NULL);
+        CHECK_INT(a.status, 409);
+        CHECK_STR(answer_code(&a), "sandbox_not_running");
+    }
+    fake_node_fault(w.node, FAKE_GET, FAKE_FINE);
+    fake_node_guest_answer(w.node, 200, "application/json", "{\"commands\":[]}", 15);
+    inside = alice(&w, "GET", commands, NULL);
+    CHECK_INT(inside.status, 200);
+    seen = alice(&w, "GET", one, NULL);
+    CHECK_STR(json_get_string(seen.json, "state", ""), "running");
+    CHECK_INT(fake_node_asked(w.node, FAKE_LIST), 1);
+}
+
 static void creation_under_way_is_left_alone(void)
 {
     WORLD(w);
@@ -666,6 +700,26 @@ static void stop_and_start(void)
         CHECK_STR(json_get_string(a.json, "state", ""), "running");
     }
     CHECK_INT(fake_node_asked(w.node, FAKE_START), 1);
+}
+
+static void what_is_paused_can_be_stopped(void)
+{
+    WORLD(w);
+    char id[ID_SIZE];
+    cleanup_free char *pause = NULL;
+    cleanup_free char *stop = NULL;
+    cleanup_answer struct answer paused = {0};
+    cleanup_answer struct answer a = {0};
+
+    world_make(&w, ALICE, id);
+    pause = xasprintf("/v1/sandboxes/%s/pause", id);
+    stop = xasprintf("/v1/sandboxes/%s/stop", id);
+    paused = alice(&w, "POST", pause, NULL);
+    CHECK_INT(paused.status, 200);
+    a = alice(&w, "POST", stop, NULL);
+    CHECK_INT(a.status, 200);
+    CHECK_STR(json_get_string(a.json, "state", ""), "stopped");
+    CHECK_INT(fake_node_asked(w.node, FAKE_RESUME), 0);
 }
 
 static void stop_that_fails_is_finished_by_the_reconciler(void)
@@ -849,7 +903,8 @@ TEST_MAIN(T(delete_during_create_wins),
           T(unreadable_lists_of_the_node_touch_nothing), T(unreadable_rows_touch_nothing),
           T(unreachable_node_touches_nothing), T(orphans_on_the_node_are_ended),
           T(lost_stopped_and_failed_machines_are_observed), T(failed_one_that_is_found_again_runs),
-          T(creation_under_way_is_left_alone), T(stop_and_start),
+          T(failed_one_that_the_node_brought_back_runs_for_who_asks),
+          T(creation_under_way_is_left_alone), T(stop_and_start), T(what_is_paused_can_be_stopped),
           T(stop_that_fails_is_finished_by_the_reconciler), T(start_that_fails_leaves_it_stopped),
           T(time_over_deletes), T(extension_beats_an_expiry_that_was_decided_before),
           T(extension_after_the_kill_began_is_refused),
