@@ -32,6 +32,9 @@ static NORETURN void helper_child(const struct helper_spec *spec, int fd)
     /* One packet; then until the daemon has what it wants. */
     if (send(fd, &e, sizeof(e), MSG_NOSIGNAL) == sizeof(e)) {
         IGNORE_RESULT(recv(fd, &byte, 1, 0)); /* 0: let go */
+        if (r == 0 && spec->after) {
+            spec->after(spec->fn_arg);
+        }
     }
     _exit(0);
 }

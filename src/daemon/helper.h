@@ -2,7 +2,7 @@
 /*
  * Work that may block or needs other namespaces, done in a forked child: the daemon's own thread never
  * waits for a disk. The child runs fn, reports how it went, and stays until it is let go, so that whoever asked
- * can take descriptors of its namespaces.
+ * can take descriptors of its namespaces. What nobody waits for it can do after that.
  */
 #pragma once
 
@@ -24,7 +24,9 @@ struct helper_spec {
     helper_fn *fn;
     void *fn_arg; /* borrowed: until the child has been forked, which is before the return */
     helper_done_fn *done;
-    void *done_arg;       /* borrowed: until done */
+    void *done_arg; /* borrowed: until done */
+    void (*after)(
+        void *arg); /* may be NULL: in the child when it has been let go; nobody hears of it */
     uint64_t deadline_ns; /* then the child is killed and done gets -ETIMEDOUT */
 };
 

@@ -20,6 +20,8 @@
 
 #define SANDBOX "/sandbox"
 #define SIZE_WAIT_MS 10000
+/* Room that lets a command begin before the rest of the disk is there. */
+#define ROOM_BYTES (512ull << 20)
 /* From fs/ext4/ext4.h; the kernel does not export it. */
 #define SPACE_EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
 
@@ -61,23 +63,28 @@ bool mount_device_free(const char *device)
     return fd >= 0;
 }
 
-/* The file system may be smaller than the disk that the sandbox was given. */
-static void mount_grow(const char *device, int root_fd)
+void mount_grow(uint64_t disk_bytes)
 {
-    cleanup_close int disk_fd = fs_open(device, O_RDONLY, 0);
-    uint64_t bytes = 0;
+    cleanup_close int root_fd = fs_open("/", O_RDONLY | O_DIRECTORY, 0);
     uint64_t blocks;
     struct statfs fs;
 
-    if (disk_fd < 0 || ioctl(disk_fd, BLKGETSIZE64, &bytes) < 0 || fstatfs(root_fd, &fs) < 0 ||
-        fs.f_bsize <= 0) {
+    if (disk_bytes == 0 || root_fd < 0 || fstatfs(root_fd, &fs) < 0 || fs.f_bsize <= 0) {
         return;
     }
-    blocks = bytes / (uint64_t)fs.f_bsize;
+    blocks = disk_bytes / (uint64_t)fs.f_bsize;
     if (ioctl(root_fd, SPACE_EXT4_IOC_RESIZE_FS, &blocks) < 0 && errno != EINVAL) {
         log_warn(NULL, "cannot grow the file system to its disk, ignoring: %s",
                  strerrordesc_np(errno));
     }
+}
+
+bool mount_has_room(void)
+{
+    struct statfs fs;
+
+    return statfs("/", &fs) == 0 && fs.f_bsize > 0 &&
+           fs.f_bavail >= ROOM_BYTES / (uint64_t)fs.f_bsize;
 }
 
 struct point {
@@ -212,6 +219,23 @@ void mount_write_identity(const char *hostname, const char *machine_id)
     }
 }
 
+/*
+ * Mounting writes the superblock and the journal's several times, each time waiting for the host's disk. Where
+ * nothing can be lost yet it need not: barriers come with the remount, before any program runs.
+ */
+static int mount_disk(const struct mount_spec *spec, struct err *e)
+{
+    const char *options = spec->fresh ? "nobarrier" : NULL;
+
+    if (mount(spec->device, SANDBOX, spec->fstype, MS_RELATIME, options) < 0) {
+        return err_wrap(e, -errno, "mounting the disk");
+    }
+    if (spec->fresh && mount(NULL, SANDBOX, NULL, MS_REMOUNT | MS_RELATIME, "barrier") < 0) {
+        return err_wrap(e, -errno, "turning on the disk's barriers");
+    }
+    return 0;
+}
+
 int mount_sandbox(const struct mount_spec *spec, struct err *e)
 {
     cleanup_close int root_fd = FD_NONE;
@@ -220,14 +244,14 @@ int mount_sandbox(const struct mount_spec *spec, struct err *e)
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
         return err_wrap(e, -errno, "making a mount namespace");
     }
-    if (mount(spec->device, SANDBOX, spec->fstype, MS_RELATIME, NULL) < 0) {
-        return err_wrap(e, -errno, "mounting the disk");
+    r = mount_disk(spec, e);
+    if (r < 0) {
+        return r;
     }
     root_fd = fs_open(SANDBOX, O_RDONLY | O_DIRECTORY, 0);
     if (root_fd < 0) {
         return err_wrap(e, root_fd, "opening the disk's root");
     }
-    mount_grow(spec->device, root_fd);
     r = mount_points(root_fd, e);
     if (r == 0) {
         r = mount_cgroup(root_fd, spec->cgroup_ns_fd, e);

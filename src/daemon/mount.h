@@ -18,6 +18,7 @@
 struct mount_spec {
     const char *device;     /* "/dev/vda" */
     const char *fstype;     /* "ext4" */
+    bool fresh;             /* nobody has written to the disk yet */
     int cgroup_ns_fd;       /* FD_NONE: no cgroup file system */
     const char *hostname;   /* for /etc/hostname; "" leaves it alone */
     const char *machine_id; /* for /etc/machine-id; "" leaves it alone */
@@ -34,5 +35,9 @@ MUST_CHECK int mount_wait_for_size(const char *device, uint64_t bytes, struct er
 bool mount_device_free(const char *device);
 /* In a helper child: leaves it in the new namespace, inside the sandbox's root. */
 MUST_CHECK int mount_sandbox(const struct mount_spec *spec, struct err *e);
+/* In a child inside the sandbox: grows the file system to so many bytes; quick when it is that large already. */
+void mount_grow(uint64_t disk_bytes);
+/* In a child inside the sandbox: there is enough free for a start, so growing can wait until the first commands run. */
+bool mount_has_room(void);
 /* In a child inside the sandbox: the identity files, never through symlinks. Failure is not fatal: the disk is the tenant's. */
 void mount_write_identity(const char *hostname, const char *machine_id);

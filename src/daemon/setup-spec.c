@@ -22,6 +22,7 @@ static const struct json_field disk_fields[] = {
     {"device", JSON_FIELD_STRING, JSON_REQUIRED},
     {"fstype", JSON_FIELD_STRING, JSON_REQUIRED},
     {"size_bytes", JSON_FIELD_INT, 0},
+    {"fresh", JSON_FIELD_BOOL, 0},
 };
 static const struct json_field limit_fields[] = {
     {"max_processes", JSON_FIELD_INT, 0},
@@ -120,6 +121,7 @@ static int take_disk(json_t *disk, struct setup_spec *s, struct err *e)
     if (r < 0) {
         return r;
     }
+    s->disk_fresh = json_get_bool(disk, "fresh", false);
     r = take_string(json_get_string(disk, "device", ""), "device", "/" LOWER DIGITS, s->device,
                     sizeof(s->device), e);
     if (r == 0 && !str_starts(s->device, "/dev/vd")) {

@@ -25,6 +25,8 @@ struct setup_spec {
     char device[32];       /* "/dev/vda"; "" when there is no disk */
     char fstype[16];
     int64_t disk_bytes; /* the device has at least this size, or soon will; 0: any */
+    bool
+        disk_fresh; /* a clone that nobody has written to: a crash during set-up can lose nothing */
     bool rehearse;
     int64_t max_processes; /* 0: not said */
 };

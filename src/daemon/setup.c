@@ -74,6 +74,7 @@ static int mount_child(void *arg, struct err *e)
     struct mount_spec spec = {
         .device = st->spec.device,
         .fstype = st->spec.fstype,
+        .fresh = st->spec.disk_fresh,
         .cgroup_ns_fd = workload_cgroup_ns(st->daemon->workload),
         .hostname = st->spec.hostname,
         .machine_id = st->spec.machine_id,
@@ -87,11 +88,21 @@ static int mount_child(void *arg, struct err *e)
     if (r == 0) {
         r = mount_sandbox(&spec, e);
     }
+    if (r == 0 && !mount_has_room()) {
+        mount_grow((uint64_t)st->spec.disk_bytes);
+    }
     if (r < 0 && !e->reason[0]) { /* not the fault of what was asked */
         inner = *e;
         r = err_set(e, -EIO, "disk_unusable", "%s", inner.msg);
     }
     return r;
+}
+
+static void grow_after(void *arg)
+{
+    const struct state *st = arg;
+
+    mount_grow((uint64_t)st->spec.disk_bytes);
 }
 
 /* The helper stands in the new namespace: take hold of it. */
@@ -188,7 +199,7 @@ void setup_post(struct request *req)
     if (d->test) { /* its root is there from the start */
         setup_succeeded(st);
     } else {
-        state_help(st, "mounting the sandbox", mount_child, on_mounted);
+        state_help_then(st, "mounting the sandbox", mount_child, on_mounted, grow_after);
     }
 }
 

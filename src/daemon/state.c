@@ -69,12 +69,19 @@ void state_finish(struct state *st, const struct err *e, json_t *json_take)
 
 void state_help(struct state *st, const char *what, helper_fn *fn, helper_done_fn *done)
 {
+    state_help_then(st, what, fn, done, /* after */ NULL);
+}
+
+void state_help_then(struct state *st, const char *what, helper_fn *fn, helper_done_fn *done,
+                     void (*after)(void *arg))
+{
     struct helper_spec spec = {
         .what = what,
         .fn = fn,
         .fn_arg = st,
         .done = done,
         .done_arg = st,
+        .after = after,
         .deadline_ns = deadline_in_ms(OPERATION_MS),
     };
     struct err e = {0};

@@ -34,6 +34,9 @@ bool state_begin(struct state *st, struct request *req, const char *op);
 void state_finish(struct state *st, const struct err *e, json_t *json_take);
 /* Starts a helper for the turn; on failure finishes it. */
 void state_help(struct state *st, const char *what, helper_fn *fn, helper_done_fn *done);
+/* The same with something that the helper does when the turn goes on without it. */
+void state_help_then(struct state *st, const char *what, helper_fn *fn, helper_done_fn *done,
+                     void (*after)(void *arg));
 
 /* setup.c */
 void setup_post(struct request *req);

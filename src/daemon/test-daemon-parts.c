@@ -306,8 +306,11 @@ static void helpers_report(void)
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct bench b;
-        struct helper_spec spec = {"testing", cases[i].fn, NULL,
-                                   on_help,   &b,          deadline_in_ms(cases[i].ms)};
+        struct helper_spec spec = {.what = "testing",
+                                   .fn = cases[i].fn,
+                                   .done = on_help,
+                                   .done_arg = &b,
+                                   .deadline_ns = deadline_in_ms(cases[i].ms)};
         struct helper *h = NULL;
         uint64_t deadline_ns = deadline_in_ms(20000);
 

@@ -123,6 +123,7 @@ static int rehearse(struct build *b, struct machine *m, struct channel *ch, stru
     struct guest_setup setup = {.hostname = "base",
                                 .machine_id = "00000000000000000000000000000000",
                                 .default_user = "root",
+                                .fresh = true,
                                 .rehearse = true};
     int r = template_open(b->node, BASE_REHEARSAL_TEMPLATE, &t, NULL);
 

@@ -190,14 +190,15 @@ static int let_run(struct resident *res, uint64_t deadline_ns, struct err *e)
     return r;
 }
 
-static int set_up_guest(struct resident *res, const char *default_user, const char *fstype,
-                        uint64_t deadline_ns, struct err *e)
+static int set_up_guest(struct resident *res, const struct bring_disk *disk, uint64_t deadline_ns,
+                        struct err *e)
 {
     char hostname[HOSTNAME_SIZE];
     const struct guest_setup setup = {.hostname = hostname,
                                       .machine_id = res->record.machine_id,
-                                      .default_user = default_user,
-                                      .fstype = fstype,
+                                      .default_user = disk->default_user,
+                                      .fstype = disk->fstype,
+                                      .fresh = disk->fresh,
                                       .env = res->record.env,
                                       .disk_bytes = (uint64_t)res->record.shape.disk_mib << 20};
 
@@ -229,8 +230,8 @@ int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e)
 }
 
 /* Only with the machine running: QEMU's block nodes are inactive until a restored machine runs. */
-int bring_bind(struct resident *res, const char *default_user, const char *fstype,
-               uint64_t deadline_ns, struct err *e)
+int bring_bind(struct resident *res, const struct bring_disk *disk, uint64_t deadline_ns,
+               struct err *e)
 {
     int r = FAULT("machine.bind")
                 ? err_wrap(e, -EIO, "binding the disk")
@@ -239,18 +240,18 @@ int bring_bind(struct resident *res, const char *default_user, const char *fstyp
 
     trace_mark(&res->trace, "disk resized");
     if (r == 0) {
-        r = set_up_guest(res, default_user, fstype, deadline_ns, e);
+        r = set_up_guest(res, disk, deadline_ns, e);
     }
     trace_mark(&res->trace, "guest set up");
     return r;
 }
 
-int bring_from_base(struct resident *res, const char *default_user, const char *fstype,
-                    uint64_t deadline_ns, struct err *e)
+int bring_from_base(struct resident *res, const struct bring_disk *disk, uint64_t deadline_ns,
+                    struct err *e)
 {
     int r = bring_waiting(res, deadline_ns, e);
 
-    return r < 0 ? r : bring_bind(res, default_user, fstype, deadline_ns, e);
+    return r < 0 ? r : bring_bind(res, disk, deadline_ns, e);
 }
 
 int bring_identity(struct resident *res, const struct bring_identity *identity,

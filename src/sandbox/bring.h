@@ -11,12 +11,20 @@
 
 #include "sandbox/resident.h"
 
+/* What the guest is told about the disk in res->disk_fd. Strings are borrowed. */
+struct bring_disk {
+    const char *default_user;
+    const char *fstype;
+    bool
+        fresh; /* a crash before the set-up has ended loses nothing: nobody has written to it, or another holds the same */
+};
+
 /* The first half: a machine that runs and waits, whatever its disk. */
 MUST_CHECK int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e);
 /* The second half: what is in the disk file becomes the guest's root, at its full size. */
-MUST_CHECK int bring_bind(struct resident *res, const char *default_user, const char *fstype,
-                          uint64_t deadline_ns, struct err *e);
-MUST_CHECK int bring_from_base(struct resident *res, const char *default_user, const char *fstype,
+MUST_CHECK int bring_bind(struct resident *res, const struct bring_disk *disk, uint64_t deadline_ns,
+                          struct err *e);
+MUST_CHECK int bring_from_base(struct resident *res, const struct bring_disk *disk,
                                uint64_t deadline_ns, struct err *e);
 
 struct bring_identity {

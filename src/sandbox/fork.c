@@ -64,7 +64,8 @@ static int start_child(const struct forking *f, struct resident *child, struct e
                                      &(struct bring_identity){true}, deadline_ns, e);
     }
     template_open_or_default(child->node, child->record.template_name, &t);
-    return bring_from_base(child, t.default_user, t.fstype, deadline_ns, e);
+    return bring_from_base(child, &(struct bring_disk){t.default_user, t.fstype, true}, deadline_ns,
+                           e);
 }
 
 static int make_child(const struct forking *f, struct resident *child, struct err *e)

@@ -113,8 +113,9 @@ static void set_string(json_t *body, const char *name, const char *value)
 static json_t *setup_body(const struct guest_setup *setup)
 {
     json_t *body = fresh_body();
-    json_t *disk = json_pack("{s:s, s:s, s:I}", "device", "/dev/vda", "fstype", setup->fstype,
-                             "size_bytes", (json_int_t)setup->disk_bytes);
+    json_t *disk =
+        json_pack("{s:s, s:s, s:I, s:b}", "device", "/dev/vda", "fstype", setup->fstype,
+                  "size_bytes", (json_int_t)setup->disk_bytes, "fresh", (int)setup->fresh);
 
     ASSERT(disk);
     set_string(body, "hostname", setup->hostname);
@@ -147,8 +148,7 @@ int guest_setup(struct channel *ch, const struct guest_setup *setup, uint64_t de
     return guest_call(ch, &(struct guest_call){"POST", "/setup", body, deadline_ns}, NULL, e);
 }
 
-int guest_rehearse(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns,
-                   struct err *e)
+int guest_try_command(struct channel *ch, uint64_t deadline_ns, struct err *e)
 {
     cleanup_json json_t *command =
         json_pack("{s:[s,s,s], s:i}", "argv", "/bin/sh", "-c", "ls / >/dev/null; cat </dev/null",
@@ -156,20 +156,27 @@ int guest_rehearse(struct channel *ch, const struct guest_setup *setup, uint64_t
     cleanup_json json_t *started = NULL;
     cleanup_free char *target = NULL;
     cleanup_free char *wait = NULL;
-    int r = guest_setup(ch, setup, deadline_ns, e);
-
-    if (r == 0) {
-        r = guest_call(ch, &(struct guest_call){"POST", "/commands", command, deadline_ns},
+    int r = guest_call(ch, &(struct guest_call){"POST", "/commands", command, deadline_ns},
                        &started, e);
-    }
+
     if (r < 0) {
         return r;
     }
     target = xasprintf("/commands/%.40s", json_get_string(started, "id", ""));
     wait = xasprintf("%s?wait_ms=20000", target);
     r = guest_call(ch, &(struct guest_call){"GET", wait, NULL, deadline_ns}, NULL, e);
+    return r < 0
+               ? r
+               : guest_call(ch, &(struct guest_call){"DELETE", target, NULL, deadline_ns}, NULL, e);
+}
+
+int guest_rehearse(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns,
+                   struct err *e)
+{
+    int r = guest_setup(ch, setup, deadline_ns, e);
+
     if (r == 0) {
-        r = guest_call(ch, &(struct guest_call){"DELETE", target, NULL, deadline_ns}, NULL, e);
+        r = guest_try_command(ch, deadline_ns, e);
     }
     if (r == 0) {
         r = guest_call(ch, &(struct guest_call){"POST", "/teardown", NULL, deadline_ns}, NULL, e);

@@ -30,6 +30,7 @@ struct guest_setup {
     const json_t *env; /* borrowed; NULL: none */
     uint64_t
         disk_bytes; /* the guest waits until its disk has this size and grows the file system to it */
+    bool fresh;     /* the disk is a clone of a template that nobody has written to */
     bool rehearse;
 };
 
@@ -44,6 +45,8 @@ struct guest_identity {
 };
 MUST_CHECK int guest_identity(struct channel *ch, const struct guest_identity *who,
                               uint64_t deadline_ns, struct err *e);
+/* A command of the sandbox runs and is forgotten: what the first real one needs is warm then. */
+MUST_CHECK int guest_try_command(struct channel *ch, uint64_t deadline_ns, struct err *e);
 /* The rehearsal of a base machine: set up, run a command, take all down again. */
 MUST_CHECK int guest_rehearse(struct channel *ch, const struct guest_setup *setup,
                               uint64_t deadline_ns, struct err *e);

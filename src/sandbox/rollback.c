@@ -33,7 +33,8 @@ static int bring_cold(struct resident *next, uint64_t deadline_ns, struct err *e
     cleanup_template struct template t = {.disk_fd = FD_NONE};
 
     template_open_or_default(next->node, next->record.template_name, &t);
-    return bring_from_base(next, t.default_user, t.fstype, deadline_ns, e);
+    return bring_from_base(next, &(struct bring_disk){t.default_user, t.fstype, false}, deadline_ns,
+                           e);
 }
 
 static int bring_next(struct resident *next, const struct snapshot *target, bool *ret_cold,

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -95,6 +96,31 @@ int template_open(const struct node *node, const char *name, struct template *re
     }
     *ret = t;
     t = (struct template){.disk_fd = FD_NONE};
+    return 0;
+}
+
+int template_fit_disk(const struct node *node, struct template *t, uint64_t bytes, struct err *e)
+{
+    static const uint64_t grown_mib[] = TEMPLATE_GROWN_MIB; /* the largest first */
+
+    for (size_t i = 0; i < ARRAY_SIZE(grown_mib); i++) {
+        char name[128];
+        int fd;
+
+        if (grown_mib[i] << 20 > bytes || grown_mib[i] << 20 <= t->size_bytes) {
+            continue;
+        }
+        snprintf(name, sizeof(name), "%s/disk-%llu.img", t->name, (unsigned long long)grown_mib[i]);
+        fd = fs_open_beneath(node->templates_fd, name, O_RDONLY, 0);
+        if (fd >= 0) {
+            fd_close(t->disk_fd);
+            t->disk_fd = fd;
+            return 0;
+        }
+        if (fd != -ENOENT) {
+            return err_wrap(e, fd, "opening the disk of template '%s'", t->name);
+        }
+    }
     return 0;
 }
 
