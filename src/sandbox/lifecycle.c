@@ -81,21 +81,26 @@ static int check_disk_size(const struct resident *res, const struct template *t,
     return 0;
 }
 
-/* From the stock: the disk is cloned into the file that the waiting machine has open. */
+/* From the stock: dressed already, or the disk is cloned into the file that the waiting machine has open. */
 static int create_warm(struct resident *res, const struct template *t, uint64_t deadline_ns,
                        struct err *e)
 {
-    int r = res->node->warm ? warm_claim(res->node->warm, res, e) : -ENOENT;
+    bool dressed = false;
+    int r = res->node->warm ? warm_claim(res->node->warm, res, t, &dressed, e) : -ENOENT;
 
     if (r < 0) {
         return r;
     }
-    trace_mark(&res->trace, "warm machine claimed");
+    deadline_ns = MIN(deadline_ns, deadline_in_ms(WARM_DEADLINE_MS));
+    trace_mark(&res->trace, dressed ? "dressed machine claimed" : "warm machine claimed");
+    if (dressed) {
+        return bring_identity(res, &(struct bring_identity){true}, deadline_ns, e);
+    }
     r = disk_clone_into(t->disk_fd, res->disk_fd);
     trace_mark(&res->trace, "disk cloned");
     return r < 0 ? err_wrap(e, r, "cloning template '%s'", t->name)
-                 : bring_bind(res, t->default_user, t->fstype,
-                              MIN(deadline_ns, deadline_in_ms(WARM_DEADLINE_MS)), e);
+                 : bring_bind(res, &(struct bring_disk){t->default_user, t->fstype, true},
+                              deadline_ns, e);
 }
 
 static int create_cold(struct resident *res, const struct template *t, uint64_t deadline_ns,
@@ -104,7 +109,9 @@ static int create_cold(struct resident *res, const struct template *t, uint64_t 
     int r = make_disk(res, t, e);
 
     trace_mark(&res->trace, "disk cloned");
-    return r < 0 ? r : bring_from_base(res, t->default_user, t->fstype, deadline_ns, e);
+    return r < 0 ? r
+                 : bring_from_base(res, &(struct bring_disk){t->default_user, t->fstype, true},
+                                   deadline_ns, e);
 }
 
 /* A warm machine that fails is no reason to fail: the cold way is still there. */
@@ -177,6 +184,9 @@ static int create_new(struct resident *res, const struct lifecycle_caller *calle
 
     if (r == 0) {
         r = check_disk_size(res, &t, e);
+    }
+    if (r == 0) {
+        r = template_fit_disk(res->node, &t, (uint64_t)res->record.shape.disk_mib << 20, e);
     }
     if (r == 0) {
         r = node_check_room(res->node, &res->record.shape, e);
@@ -394,7 +404,8 @@ static int start_steps(struct resident *res, struct err *e)
     }
     r = FAULT("start.begun") ? err_wrap(e, -EIO, "starting") : bring_open_disk(res, e);
     if (r == 0) {
-        r = bring_from_base(res, t.default_user, t.fstype, deadline_ns, e);
+        r = bring_from_base(res, &(struct bring_disk){t.default_user, t.fstype, false}, deadline_ns,
+                            e);
     }
     if (r < 0) {
         bring_down(res, /* e */ NULL);

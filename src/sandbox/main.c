@@ -54,8 +54,8 @@ static const char usage[] =
     "  --state-dir DIR     where pool and guest kernel are (/var/lib/space)\n"
     "  --run-dir DIR       where sockets are (/run/space)\n"
     "  --gateway-user USER the user besides root that may ask (space-gateway)\n"
-    "  --warm N            machines kept ready for the next creates (4)\n"
-    "  --warm-memory MIB   at most this much memory for them (2048)\n"
+    "  --warm N            machines kept ready for the next creates at most (12)\n"
+    "  --warm-memory MIB   at most this much memory for them (4096)\n"
     "  --no-kvm            software emulation even where there is /dev/kvm\n"
     "  --help, --version\n";
 
@@ -88,7 +88,7 @@ static int read_options(int argc, char **argv, struct options *ret)
 
     *ret = (struct options){.node = {"/var/lib/space", "/run/space", true, 0},
                             .gateway_user = "space-gateway",
-                            .warm = {4, 2048}};
+                            .warm = {12, 4096}};
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
         switch (c) {
         case 's':

@@ -2,34 +2,34 @@
 #include "sandbox/warm.h"
 
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/log.h"
-#include "sandbox/base.h"
-#include "sandbox/bring.h"
-#include "sandbox/disk.h"
-#include "sandbox/guest.h"
-#include "sandbox/template.h"
+#include "sandbox/warm-machine.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#define SHAPES_MAX 8
-#define START_DEADLINE_MS 120000
+#define STOCKS_MAX 16
+#define READY_MAX 32u
 #define LOOK_EVERY_MS 2000
-/* A shape nobody has asked for in so long keeps no machine warm. */
+/* What nobody has asked for in so long is not kept. */
 #define FORGET_AFTER_MS (15ull * 60 * 1000)
 /* Claims within this time of each other count as one burst. */
 #define BURST_MS 10000
 
-struct stock {
+/* What one stock's machines are. */
+struct kind {
     unsigned vcpus; /* 0: a free slot */
     unsigned memory_mib;
+    unsigned disk_mib;                      /* of a dressed one; 0: plain */
+    char template_name[TEMPLATE_NAME_SIZE]; /* "": plain */
+    char template_id[64];
+};
+
+struct stock {
+    struct kind kind;
     uint64_t last_claim_ms;
-    unsigned burst;             /* claims close together, lately */
-    struct resident *ready[32]; /* owned: in no list */
+    unsigned burst;                    /* claims close together, lately */
+    struct resident *ready[READY_MAX]; /* owned: in no list */
     unsigned n_ready;
 };
 
@@ -40,119 +40,85 @@ struct warm {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t news;
     bool stop;
-    struct stock stocks[SHAPES_MAX];
+    struct stock stocks[STOCKS_MAX];
 };
+
+/* ---- kinds ---- */
+
+static struct kind plain(unsigned vcpus, unsigned memory_mib)
+{
+    return (struct kind){.vcpus = vcpus, .memory_mib = memory_mib};
+}
+
+static struct kind dressed(const struct shape *shape, const struct template *t)
+{
+    struct kind kind = plain(shape->vcpus, shape->memory_mib);
+
+    kind.disk_mib = shape->disk_mib;
+    ASSERT(str_copy(kind.template_name, sizeof(kind.template_name), t->name) == 0);
+    /* One without an id is taken for the same as long as its name is. */
+    if (str_copy(kind.template_id, sizeof(kind.template_id),
+                 json_get_string(t->manifest, "id", "")) < 0) {
+        kind.template_id[0] = '\0';
+    }
+    return kind;
+}
+
+static bool same_kind(const struct kind *a, const struct kind *b)
+{
+    return a->vcpus == b->vcpus && a->memory_mib == b->memory_mib && a->disk_mib == b->disk_mib &&
+           str_eq(a->template_name, b->template_name) && str_eq(a->template_id, b->template_id);
+}
 
 /* ---- one machine ---- */
 
-static int make_folder(struct resident *res, struct err *e)
-{
-    const struct priv_subvol what = snapshot_subvolume(res, 0);
-    cleanup_free char *name = xasprintf("%s/disk.img", res->record.id);
-    int r = priv_subvol_create(res->node->host.priv, &what, e);
-
-    if (r < 0) {
-        return r;
-    }
-    r = fs_open_beneath(res->node->sandboxes_fd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    if (r < 0) {
-        return err_wrap(e, r, "making the disk of a warm machine");
-    }
-    res->disk_fd = r;
-    return ftruncate(res->disk_fd, BASE_DISK_BYTES) < 0 ? err_wrap(e, -errno, "sizing the disk")
-                                                        : 0;
-}
-
-static int rehearse(struct resident *res, uint64_t deadline_ns, struct err *e)
+static int dress(struct resident *res, const struct kind *kind, struct err *e)
 {
     cleanup_template struct template t = {.disk_fd = FD_NONE};
-    const struct guest_setup setup = {.hostname = "warm",
-                                      .machine_id = res->record.machine_id,
-                                      .default_user = "root",
-                                      .fstype = "ext4",
-                                      .disk_bytes = BASE_DISK_BYTES,
-                                      .rehearse = true};
-    int r = template_open(res->node, BASE_REHEARSAL_TEMPLATE, &t, NULL);
+    int r = template_open(res->node, kind->template_name, &t, e);
 
-    if (r < 0 || t.size_bytes > BASE_DISK_BYTES) {
-        return 0; /* as with base machines: slower, not wrong */
+    if (r == 0) {
+        r = template_fit_disk(res->node, &t, (uint64_t)kind->disk_mib << 20, e);
     }
-    r = disk_clone_into(t.disk_fd, res->disk_fd);
-    if (r == 0 && ftruncate(res->disk_fd, BASE_DISK_BYTES) < 0) {
-        r = -errno;
+    if (r == 0 && !str_eq(json_get_string(t.manifest, "id", ""), kind->template_id)) {
+        r = err_set(e, -ESTALE, "conflict", "template '%s' has been made anew", t.name);
     }
-    return r < 0 ? err_wrap(e, r, "giving a warm machine a disk to rehearse with")
-                 : guest_rehearse(res->channel, &setup, deadline_ns, e);
+    return r < 0 ? r : warm_machine_dress(res, &t, kind->disk_mib, e);
 }
 
-static void discard(struct resident *res)
+static struct resident *make_one(struct node *node, const struct kind *kind)
 {
-    const struct priv_subvol what = snapshot_subvolume(res, 0);
-
-    bring_down(res, /* e */ NULL);
-    IGNORE_RESULT(
-        priv_subvol_delete(res->node->host.priv, &what, NULL)); /* swept at the next start */
-    resident_unref(res);
-}
-
-static struct resident *make_one(struct node *node, unsigned vcpus, unsigned memory_mib)
-{
-    struct record rec = {
-        .shape = {.vcpus = vcpus, .memory_mib = memory_mib, .disk_mib = BASE_DISK_BYTES >> 20},
-        .machine_id = "00000000000000000000000000000000"};
-    uint64_t deadline_ns = deadline_in_ms(START_DEADLINE_MS);
-    struct resident *res;
     struct err e = {0};
-    int r;
+    struct resident *res = warm_machine_new(node, kind->vcpus, kind->memory_mib, &e);
 
-    id_new(ID_SANDBOX, rec.id);
-    rec.env = json_object();
-    res = resident_new_unlisted(node, &rec);
-    record_done(&rec);
-    r = node_check_room(node, &rec.shape, &e);
-    if (r == 0) {
-        r = make_folder(res, &e);
+    if (res && kind->disk_mib > 0 && dress(res, kind, &e) < 0) {
+        warm_machine_discard(TAKE_PTR(res));
     }
-    if (r == 0) {
-        r = bring_waiting(res, deadline_ns, &e);
-    }
-    if (r == 0) {
-        r = rehearse(res, deadline_ns, &e);
-    }
-    if (r < 0) {
+    if (!res) {
         log_warn(NULL, "no warm machine, trying again later: %s", e.msg);
-        discard(res);
-        return NULL;
     }
     return res;
 }
 
-static bool is_fresh(const struct resident *res)
-{
-    return res->machine && machine_alive(res->machine) && res->channel &&
-           channel_is_up(res->channel) && res->record.accel == res->node->accel;
-}
-
 /* ---- the stock ---- */
 
-static struct stock *find_stock(struct warm *w, unsigned vcpus, unsigned memory_mib)
+static struct stock *find_stock(struct warm *w, const struct kind *kind)
 {
-    struct stock *oldest = &w->stocks[0];
+    struct stock *oldest = NULL;
 
-    for (size_t i = 0; i < SHAPES_MAX; i++) {
+    for (size_t i = 0; i < STOCKS_MAX; i++) {
         struct stock *s = &w->stocks[i];
 
-        if (s->vcpus == vcpus && s->memory_mib == memory_mib) {
+        if (same_kind(&s->kind, kind)) {
             return s;
         }
-        if (s->n_ready == 0 && s->last_claim_ms < oldest->last_claim_ms) {
+        if (s->n_ready == 0 && (!oldest || s->last_claim_ms < oldest->last_claim_ms)) {
             oldest = s;
         }
     }
-    if (oldest->n_ready > 0) {
-        return NULL; /* every slot is in use: this shape goes without */
+    if (oldest) { /* else every slot is in use: this kind goes without */
+        *oldest = (struct stock){.kind = *kind};
     }
-    *oldest = (struct stock){.vcpus = vcpus, .memory_mib = memory_mib};
     return oldest;
 }
 
@@ -164,67 +130,101 @@ static void count_demand(struct stock *s)
     s->last_claim_ms = now_ms;
 }
 
-static unsigned wanted(const struct warm *w, const struct stock *s)
+static bool is_wanted(const struct stock *s)
 {
-    unsigned by_memory;
-
-    if (s->vcpus == 0 || clock_wall_ms() - s->last_claim_ms > FORGET_AFTER_MS) {
-        return 0;
-    }
-    by_memory = w->options.memory_mib / s->memory_mib;
-    return MIN(MIN(MAX(s->burst, 2u), w->options.machines_max),
-               MIN(by_memory, (unsigned)ARRAY_SIZE(s->ready)));
+    return s->kind.vcpus > 0 && clock_wall_ms() - s->last_claim_ms <= FORGET_AFTER_MS;
 }
 
-static unsigned count_ready(const struct warm *w)
+/* Plain ones are for what nobody foresaw: a few do. */
+static unsigned wanted(const struct warm *w, const struct stock *s)
+{
+    unsigned least = s->kind.disk_mib > 0 ? 2 : 1;
+
+    return is_wanted(s) ? MIN(MIN(MAX(s->burst, least), w->options.machines_max), READY_MAX) : 0;
+}
+
+static unsigned count_ready(const struct warm *w, unsigned *ret_memory_mib)
 {
     unsigned n = 0;
 
-    for (size_t i = 0; i < SHAPES_MAX; i++) {
+    *ret_memory_mib = 0;
+    for (size_t i = 0; i < STOCKS_MAX; i++) {
         n += w->stocks[i].n_ready;
+        *ret_memory_mib += w->stocks[i].n_ready * w->stocks[i].kind.memory_mib;
     }
     return n;
 }
 
-static struct stock *next_to_fill(struct warm *w)
+static bool has_room(const struct warm *w, unsigned memory_mib)
 {
-    if (count_ready(w) >= w->options.machines_max) {
-        return NULL;
-    }
-    for (size_t i = 0; i < SHAPES_MAX; i++) {
-        if (w->stocks[i].n_ready < wanted(w, &w->stocks[i])) {
-            return &w->stocks[i];
-        }
-    }
-    return NULL;
+    unsigned used_mib;
+
+    return count_ready(w, &used_mib) < w->options.machines_max &&
+           used_mib + memory_mib <= w->options.memory_mib;
 }
 
-/* One that is dead or not wanted any more; NULL: none. */
-static struct resident *next_to_drop(struct warm *w)
+/* The one that lacks most, of those wanted last. */
+static struct stock *next_to_fill(struct warm *w)
 {
-    for (size_t i = 0; i < SHAPES_MAX; i++) {
+    struct stock *best = NULL;
+
+    for (size_t i = 0; i < STOCKS_MAX; i++) {
+        struct stock *s = &w->stocks[i];
+
+        if (s->n_ready < wanted(w, s) && (!best || s->last_claim_ms > best->last_claim_ms)) {
+            best = s;
+        }
+    }
+    return best;
+}
+
+static struct resident *take_at(struct stock *s, unsigned i)
+{
+    struct resident *res = s->ready[i];
+
+    s->ready[i] = s->ready[--s->n_ready];
+    return res;
+}
+
+/* From the stock that nobody has asked for in longest, when it has waited longer than `than`. NULL: there is none. */
+static struct resident *take_oldest(struct warm *w, const struct stock *than)
+{
+    struct stock *oldest = NULL;
+
+    for (size_t i = 0; i < STOCKS_MAX; i++) {
+        struct stock *s = &w->stocks[i];
+
+        if (s->n_ready > 0 && s != than && s->last_claim_ms < than->last_claim_ms &&
+            (!oldest || s->last_claim_ms < oldest->last_claim_ms)) {
+            oldest = s;
+        }
+    }
+    return oldest ? take_at(oldest, 0) : NULL;
+}
+
+/* One that is dead or not wanted any more, or that is in the way of one that is. NULL: none. */
+static struct resident *next_to_drop(struct warm *w, const struct stock *fill)
+{
+    for (size_t i = 0; i < STOCKS_MAX; i++) {
         struct stock *s = &w->stocks[i];
 
         for (unsigned j = 0; j < s->n_ready; j++) {
-            if (!is_fresh(s->ready[j]) || s->n_ready > MAX(wanted(w, s), 1u) ||
-                (wanted(w, s) == 0 && s->n_ready > 0)) {
-                struct resident *res = s->ready[j];
-
-                s->ready[j] = s->ready[--s->n_ready];
-                return res;
+            if (!is_wanted(s) || !warm_machine_is_fresh(s->ready[j])) {
+                return take_at(s, j);
             }
         }
     }
-    return NULL;
+    return fill && !has_room(w, fill->kind.memory_mib) ? take_oldest(w, fill) : NULL;
 }
 
-static void add_ready(struct warm *w, struct resident *res)
+/* With the lock, which is let go for a machine that has no place. */
+static void add_ready(struct warm *w, struct resident *res, const struct kind *kind)
 {
-    struct stock *s = find_stock(w, res->record.shape.vcpus, res->record.shape.memory_mib);
+    struct stock *s = find_stock(w, kind);
 
-    if (w->stop || !s || s->n_ready >= ARRAY_SIZE(s->ready)) {
+    if (w->stop || !s || s->n_ready >= READY_MAX) {
         pthread_mutex_unlock(&w->lock);
-        discard(res);
+        warm_machine_discard(res);
         pthread_mutex_lock(&w->lock);
         return;
     }
@@ -240,34 +240,39 @@ static void wait_for_news(struct warm *w)
     pthread_cond_timedwait(&w->news, &w->lock, &until);
 }
 
+static void fill_up(struct warm *w, const struct kind *kind)
+{
+    struct resident *made;
+
+    pthread_mutex_unlock(&w->lock);
+    made = make_one(w->node, kind);
+    pthread_mutex_lock(&w->lock);
+    if (made) {
+        add_ready(w, made, kind);
+    } else if (!w->stop) {
+        wait_for_news(w); /* it failed: not at once again */
+    }
+}
+
 static void *warm_main(void *arg)
 {
     struct warm *w = arg;
 
     pthread_mutex_lock(&w->lock);
     while (!w->stop) {
-        struct resident *drop = next_to_drop(w);
-        struct stock *fill = drop ? NULL : next_to_fill(w);
-        struct resident *made = NULL;
+        struct stock *fill = next_to_fill(w);
+        struct resident *drop = next_to_drop(w, fill);
 
-        if (!drop && !fill) {
-            wait_for_news(w);
-            continue;
-        }
-        unsigned vcpus = fill ? fill->vcpus : 0;
-        unsigned memory_mib = fill ? fill->memory_mib : 0;
-
-        pthread_mutex_unlock(&w->lock);
         if (drop) {
-            discard(drop);
+            pthread_mutex_unlock(&w->lock);
+            warm_machine_discard(drop);
+            pthread_mutex_lock(&w->lock);
+        } else if (fill && has_room(w, fill->kind.memory_mib)) {
+            struct kind kind = fill->kind;
+
+            fill_up(w, &kind);
         } else {
-            made = make_one(w->node, vcpus, memory_mib);
-        }
-        pthread_mutex_lock(&w->lock);
-        if (made) {
-            add_ready(w, made);
-        } else if (!drop && !w->stop) {
-            wait_for_news(w); /* it failed: not at once again */
+            wait_for_news(w);
         }
     }
     pthread_mutex_unlock(&w->lock);
@@ -278,13 +283,14 @@ struct warm *warm_start(struct node *node, const struct warm_options *options)
 {
     struct warm *w = xnew(struct warm);
     const struct shape shape = shape_default();
+    const struct kind usual = plain(shape.vcpus, shape.memory_mib);
 
     w->node = node;
     w->options = *options;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->news, NULL);
     if (options->machines_max > 0) { /* the usual shape, before anybody has asked */
-        count_demand(find_stock(w, shape.vcpus, shape.memory_mib));
+        count_demand(find_stock(w, &usual));
     }
     ASSERT(pthread_create(&w->thread, NULL, warm_main, w) == 0);
     return w;
@@ -297,9 +303,9 @@ void warm_stop(struct warm *w)
     pthread_cond_signal(&w->news);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
-    for (size_t i = 0; i < SHAPES_MAX; i++) {
-        for (unsigned j = 0; j < w->stocks[i].n_ready; j++) {
-            discard(w->stocks[i].ready[j]);
+    for (size_t i = 0; i < STOCKS_MAX; i++) {
+        while (w->stocks[i].n_ready > 0) {
+            warm_machine_discard(take_at(&w->stocks[i], 0));
         }
     }
     pthread_cond_destroy(&w->news);
@@ -307,60 +313,56 @@ void warm_stop(struct warm *w)
     free(w);
 }
 
-static struct resident *take_ready(struct warm *w, unsigned vcpus, unsigned memory_mib)
+/* With the lock. */
+static struct resident *take_ready(struct warm *w, const struct kind *kind)
 {
-    struct resident *taken = NULL;
-    struct stock *s;
+    struct stock *s = find_stock(w, kind);
 
-    pthread_mutex_lock(&w->lock);
-    s = w->options.machines_max > 0 ? find_stock(w, vcpus, memory_mib) : NULL;
-    if (s) {
-        count_demand(s);
-        for (unsigned j = s->n_ready; j-- > 0 && !taken;) {
-            if (is_fresh(s->ready[j])) {
-                taken = s->ready[j];
-                s->ready[j] = s->ready[--s->n_ready];
-            }
-        }
-        pthread_cond_signal(&w->news);
+    if (!s) {
+        return NULL;
     }
-    pthread_mutex_unlock(&w->lock);
-    return taken;
+    count_demand(s);
+    for (unsigned j = s->n_ready; j-- > 0;) {
+        if (warm_machine_is_fresh(s->ready[j])) {
+            return take_at(s, j);
+        }
+    }
+    return NULL;
 }
 
-int warm_claim(struct warm *w, struct resident *res, struct err *e)
+int warm_claim(struct warm *w, struct resident *res, const struct template *t, bool *ret_dressed,
+               struct err *e)
 {
-    struct resident *from = take_ready(w, res->record.shape.vcpus, res->record.shape.memory_mib);
+    const struct shape *shape = &res->record.shape;
+    const struct kind any = plain(shape->vcpus, shape->memory_mib);
+    struct resident *from = NULL;
 
-    if (!from) {
+    *ret_dressed = false;
+    if (w->options.machines_max == 0) {
         return -ENOENT;
     }
-    if (renameat(res->node->sandboxes_fd, from->record.id, res->node->sandboxes_fd,
-                 res->record.id) < 0) {
-        int r = err_wrap(e, -errno, "taking over a warm machine's folder");
+    pthread_mutex_lock(&w->lock);
+    if (t) {
+        const struct kind wish = dressed(shape, t);
 
-        discard(from);
-        return r;
+        from = take_ready(w, &wish);
+        *ret_dressed = from != NULL;
     }
-    pthread_mutex_lock(&res->lock);
-    res->machine = TAKE_PTR(from->machine);
-    res->channel = TAKE_PTR(from->channel);
-    res->disk_fd = TAKE_FD(from->disk_fd);
-    res->record.machine = from->record.machine;
-    res->record.has_machine = true;
-    res->record.accel = from->record.accel;
-    res->record.started_at_ms = clock_wall_ms();
-    pthread_mutex_unlock(&res->lock);
-    resident_unref(from);
-    return 0;
+    if (!from) {
+        from = take_ready(w, &any);
+    }
+    pthread_cond_signal(&w->news);
+    pthread_mutex_unlock(&w->lock);
+    return from ? warm_machine_give(from, res, e) : -ENOENT;
 }
 
 unsigned warm_ready(struct warm *w)
 {
+    unsigned memory_mib;
     unsigned n;
 
     pthread_mutex_lock(&w->lock);
-    n = count_ready(w);
+    n = count_ready(w, &memory_mib);
     pthread_mutex_unlock(&w->lock);
     return n;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Warm machines: started from the base machine of their shape, rehearsed, running, and waiting for a disk. A create
- * takes one if there is one: whatever the template, it clones the image into the warm machine's open disk file
- * and has a sandbox in the time of a mount. Under emulation the rehearsal counts most: it leaves the
- * translated code of everything that a first command needs.
+ * The stock of warm machines (see warm-machine.h): plain ones for every template of their shape, and dressed ones
+ * for the templates and disk sizes that were asked for lately. A create takes a dressed one and has a
+ * sandbox in the time of one exchange with its guest, or a plain one, in the time of a mount. Under emulation the
+ * rehearsal counts most: it leaves the translated code of everything that a first command needs.
  *
- * Shapes that were asked for lately have some in stock, more when more were asked for at once, within a budget; a
- * thread refills in the background, one at a time. A warm machine belongs to nobody and has no
- * record, so after a restart of the manager it is ended and another is made.
+ * What was asked for lately is in stock, more when more was asked for at once, within a budget; a thread refills in the
+ * background, one at a time, and gives up what is stale: dead, of a template that has been made anew, or not
+ * wanted any more. After a restart of the manager all are ended and made again.
  */
 #pragma once
 
@@ -15,6 +15,7 @@
 
 struct warm;
 struct resident;
+struct template;
 
 struct warm_options {
     unsigned machines_max; /* 0: no warm machines */
@@ -24,9 +25,11 @@ struct warm_options {
 struct warm *warm_start(struct node *node, const struct warm_options *options);
 void warm_stop(struct warm *warm);
 /*
- * Puts a warm machine of res's shape into res: machine, channel and open disk, in res's own folder; the
- * machine's disk is empty and not bound yet. -ENOENT: there is none, a cold start must do. Counts the demand.
+ * Puts a warm machine of res's shape into res: machine, channel and open disk, in the place of res's disk. With t, a
+ * machine dressed with this template is looked for first: then *ret_dressed is true, the disk is mounted, and only the
+ * identity is missing. Else the disk is empty and not bound yet. -ENOENT: there is none, a cold start must do. Counts the demand.
  */
-MUST_CHECK int warm_claim(struct warm *warm, struct resident *res, struct err *e);
+MUST_CHECK int warm_claim(struct warm *warm, struct resident *res, const struct template *t,
+                          bool *ret_dressed, struct err *e);
 /* For metrics: how many are ready now. */
 unsigned warm_ready(struct warm *warm);
