@@ -6,16 +6,24 @@
 #include "base/fs.h"
 
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #define PAGE_BYTES 4096ull
 #define MAPS_MAX (1024u * 1024)
 #define REGIONS_MAX 64
-#define ENTRIES_PER_READ 4096u
-#define PAGES_PER_COPY 256u
+/* What a worker takes at a time. */
+#define CHUNK_PAGES 1024u
+#define PAGES_PER_COPY 128u
+#define WORKERS_MAX 4
 
 #define ENTRY_SOFT_DIRTY (1ull << 55)
 #define ENTRY_FILE (1ull << 61)
@@ -35,11 +43,20 @@ struct memory_copy {
     size_t n_regions;
     bool soft_dirty; /* the kernel tracks it */
     unsigned round;
-    uint8_t *written; /* owned: a bit per page that out_fd holds from us */
+    uint64_t *written; /* owned: of each page the hash of what out_fd holds from us; 0: nothing */
     uint64_t n_pages;
-    uint64_t entries[ENTRIES_PER_READ];
+    uint64_t seed;            /* so that a guest cannot make pages that look the same to us */
+    atomic_size_t next_chunk; /* of this round */
+};
+
+/* One thread of a round. */
+struct worker {
+    struct memory_copy *copy; /* borrowed */
+    pthread_t thread;
+    int result;
+    struct memory_copy_stats stats;
+    uint64_t entries[CHUNK_PAGES];
     uint8_t data[PAGES_PER_COPY * PAGE_BYTES];
-    uint8_t old[PAGES_PER_COPY * PAGE_BYTES];
 };
 
 /*
@@ -118,8 +135,11 @@ int memory_copy_new(const struct memory_copy_files *files, uint64_t ram_bytes,
         return r;
     }
     c->n_pages = ram_bytes / PAGE_BYTES;
-    c->written = xcalloc(c->n_pages / 8 + 1, 1);
+    c->written = xcalloc(c->n_pages, sizeof(*c->written));
     c->soft_dirty = files->soft_dirty;
+    if (getrandom(&c->seed, sizeof(c->seed), 0) != (ssize_t)sizeof(c->seed)) {
+        return -errno;
+    }
     *ret = TAKE_PTR(c);
     return 0;
 }
@@ -137,66 +157,67 @@ static bool is_private(uint64_t entry)
     return (entry & ENTRY_SWAPPED) || ((entry & ENTRY_PRESENT) && !(entry & ENTRY_FILE));
 }
 
-static bool was_written(const struct memory_copy *c, uint64_t page)
-{
-    return c->written[page / 8] & (1u << (page % 8));
-}
-
 static bool wanted(const struct memory_copy *c, uint64_t entry, uint64_t page)
 {
     if (!is_private(entry)) {
         return false;
     }
-    return !c->soft_dirty || (entry & ENTRY_SOFT_DIRTY) || !was_written(c, page);
+    return !c->soft_dirty || (entry & ENTRY_SOFT_DIRTY) || c->written[page] == 0;
 }
 
-static int write_pages(struct memory_copy *c, uint64_t page, size_t n,
-                       struct memory_copy_stats *stats)
-{
-    size_t bytes = n * PAGE_BYTES;
-
-    if (pwrite(c->files.out_fd, c->data, bytes, (off_t)(page * PAGE_BYTES)) != (ssize_t)bytes) {
-        return errno ? -errno : -EIO;
-    }
-    stats->written_pages += n;
-    for (size_t i = 0; i < n; i++) {
-        c->written[(page + i) / 8] |= (uint8_t)(1u << ((page + i) % 8));
-    }
-    return 0;
-}
-
-/* Without the kernel's help: only what differs from the round before is written again. */
-static bool same_as_written(struct memory_copy *c, uint64_t page, size_t n)
-{
-    size_t bytes = n * PAGE_BYTES;
-
-    for (size_t i = 0; i < n; i++) {
-        if (!was_written(c, page + i)) {
-            return false;
-        }
-    }
-    return pread(c->files.out_fd, c->old, bytes, (off_t)(page * PAGE_BYTES)) == (ssize_t)bytes &&
-           memcmp(c->old, c->data, bytes) == 0;
-}
-
-static int copy_run(struct memory_copy *c, uint64_t address, uint64_t page, size_t n,
-                    struct memory_copy_stats *stats)
+static int write_pages(struct worker *w, uint64_t page, size_t at, size_t n)
 {
     size_t bytes = n * PAGE_BYTES;
 
     errno = 0;
-    if (pread(c->files.mem_fd, c->data, bytes, (off_t)address) != (ssize_t)bytes) {
+    if (n > 0 && pwrite(w->copy->files.out_fd, w->data + at * PAGE_BYTES, bytes,
+                        (off_t)(page * PAGE_BYTES)) != (ssize_t)bytes) {
         return errno ? -errno : -EIO;
     }
-    if (!c->soft_dirty && c->round > 0 && same_as_written(c, page, n)) {
-        return 0;
-    }
-    return write_pages(c, page, n, stats);
+    w->stats.written_pages += n;
+    return 0;
 }
 
-static int copy_entries(struct memory_copy *c, const struct region *region, uint64_t first,
-                        size_t n, struct memory_copy_stats *stats)
+/* Without the kernel's help: what looks as it did in the round before is not written again. */
+static bool has_changed(struct worker *w, uint64_t page, size_t at)
 {
+    struct memory_copy *c = w->copy;
+    uint64_t hash;
+
+    if (c->soft_dirty) {
+        c->written[page] = 1;
+        return true;
+    }
+    hash = XXH3_64bits_withSeed(w->data + at * PAGE_BYTES, PAGE_BYTES, c->seed) | 1;
+    if (c->written[page] == hash) {
+        return false;
+    }
+    c->written[page] = hash;
+    return true;
+}
+
+static int copy_run(struct worker *w, uint64_t address, uint64_t page, size_t n)
+{
+    size_t bytes = n * PAGE_BYTES;
+    size_t from = 0; /* what is not written yet begins here */
+    int r = 0;
+
+    errno = 0;
+    if (pread(w->copy->files.mem_fd, w->data, bytes, (off_t)address) != (ssize_t)bytes) {
+        return errno ? -errno : -EIO;
+    }
+    for (size_t i = 0; i < n && r == 0; i++) {
+        if (!has_changed(w, page + i, i)) {
+            r = write_pages(w, page + from, from, i - from);
+            from = i + 1;
+        }
+    }
+    return r < 0 ? r : write_pages(w, page + from, from, n - from);
+}
+
+static int copy_entries(struct worker *w, const struct region *region, uint64_t first, size_t n)
+{
+    struct memory_copy *c = w->copy;
     uint64_t page = region->offset / PAGE_BYTES + first;
     size_t i = 0;
 
@@ -204,17 +225,17 @@ static int copy_entries(struct memory_copy *c, const struct region *region, uint
         size_t run = 0;
         int r;
 
-        stats->private_pages += is_private(c->entries[i]);
+        w->stats.private_pages += is_private(w->entries[i]);
         while (i + run < n && run < PAGES_PER_COPY &&
-               wanted(c, c->entries[i + run], page + i + run)) {
-            stats->private_pages += run > 0;
+               wanted(c, w->entries[i + run], page + i + run)) {
+            w->stats.private_pages += run > 0;
             run++;
         }
         if (run == 0) {
             i++;
             continue;
         }
-        r = copy_run(c, region->start + (first + i) * PAGE_BYTES, page + i, run, stats);
+        r = copy_run(w, region->start + (first + i) * PAGE_BYTES, page + i, run);
         if (r < 0) {
             return r;
         }
@@ -223,41 +244,86 @@ static int copy_entries(struct memory_copy *c, const struct region *region, uint
     return 0;
 }
 
-static int copy_region(struct memory_copy *c, const struct region *region,
-                       struct memory_copy_stats *stats)
+static int copy_chunk(struct worker *w, const struct region *region, uint64_t first)
 {
     uint64_t n_pages = (region->end - region->start) / PAGE_BYTES;
+    size_t n = (size_t)MIN(n_pages - first, (uint64_t)CHUNK_PAGES);
+    off_t at = (off_t)((region->start / PAGE_BYTES + first) * sizeof(uint64_t));
 
-    for (uint64_t first = 0; first < n_pages; first += ENTRIES_PER_READ) {
-        size_t n = (size_t)MIN(n_pages - first, (uint64_t)ENTRIES_PER_READ);
-        off_t at = (off_t)((region->start / PAGE_BYTES + first) * sizeof(uint64_t));
-        int r;
-
-        if (pread(c->files.pagemap_fd, c->entries, n * sizeof(uint64_t), at) !=
-            (ssize_t)(n * sizeof(uint64_t))) {
-            return errno ? -errno : -EIO;
-        }
-        r = copy_entries(c, region, first, n, stats);
-        if (r < 0) {
-            return r;
-        }
+    errno = 0;
+    if (pread(w->copy->files.pagemap_fd, w->entries, n * sizeof(uint64_t), at) !=
+        (ssize_t)(n * sizeof(uint64_t))) {
+        return errno ? -errno : -EIO;
     }
-    return 0;
+    return copy_entries(w, region, first, n);
 }
 
-int memory_copy_round(struct memory_copy *c, struct memory_copy_stats *ret)
+/* The chunks of all regions are numbered through. */
+static bool find_chunk(const struct memory_copy *c, size_t chunk, const struct region **ret,
+                       uint64_t *ret_first)
+{
+    for (size_t i = 0; i < c->n_regions; i++) {
+        uint64_t n_pages = (c->regions[i].end - c->regions[i].start) / PAGE_BYTES;
+        uint64_t n_chunks = (n_pages + CHUNK_PAGES - 1) / CHUNK_PAGES;
+
+        if (chunk < n_chunks) {
+            *ret = &c->regions[i];
+            *ret_first = chunk * CHUNK_PAGES;
+            return true;
+        }
+        chunk -= n_chunks;
+    }
+    return false;
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    const struct region *region;
+    uint64_t first;
+
+    while (w->result == 0 &&
+           find_chunk(w->copy, atomic_fetch_add(&w->copy->next_chunk, 1), &region, &first)) {
+        w->result = copy_chunk(w, region, first);
+    }
+    return NULL;
+}
+
+static int work_all(struct memory_copy *c, unsigned n, struct memory_copy_stats *stats)
+{
+    cleanup_free struct worker *workers = xcalloc(n, sizeof(*workers));
+    bool started[WORKERS_MAX] = {false};
+    int r = 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        workers[i].copy = c;
+        /* One that cannot be started leaves its share to the others. */
+        started[i] = i > 0 && pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;
+    }
+    work(&workers[0]);
+    for (unsigned i = 0; i < n; i++) {
+        if (started[i]) {
+            pthread_join(workers[i].thread, NULL);
+        }
+        r = r < 0 ? r : workers[i].result;
+        stats->private_pages += workers[i].stats.private_pages;
+        stats->written_pages += workers[i].stats.written_pages;
+    }
+    return r;
+}
+
+int memory_copy_round(struct memory_copy *c, unsigned threads, struct memory_copy_stats *ret)
 {
     struct memory_copy_stats stats = {0};
     uint64_t begun_ns = clock_now_ns();
-    int r = 0;
+    int r;
 
     /* Cleared before the pages are read: what changes meanwhile is dirty again for the next round. */
     if (c->round == 0 && c->soft_dirty) {
         c->soft_dirty = clear_soft_dirty(c);
     }
-    for (size_t i = 0; i < c->n_regions && r == 0; i++) {
-        r = copy_region(c, &c->regions[i], &stats);
-    }
+    atomic_store(&c->next_chunk, 0);
+    r = work_all(c, MIN(MAX(threads, 1u), (unsigned)WORKERS_MAX), &stats);
     if (r < 0) {
         return r;
     }
@@ -271,12 +337,14 @@ void memory_copy_serve(const struct memory_copy_files *files, uint64_t ram_bytes
 {
     struct memory_copy *c = NULL;
     int failed = memory_copy_new(files, ram_bytes, &c);
+    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
     char command;
 
     while (recv(control_fd, &command, 1, 0) == 1) {
         struct memory_copy_answer answer = {.page_bytes = PAGE_BYTES};
+        unsigned threads = command == MEMORY_COPY_PAUSED && n_cpus > 1 ? (unsigned)n_cpus : 1;
 
-        answer.code = failed < 0 ? failed : memory_copy_round(c, &answer.stats);
+        answer.code = failed < 0 ? failed : memory_copy_round(c, threads, &answer.stats);
         if (send(control_fd, &answer, sizeof(answer), MSG_NOSIGNAL) != (ssize_t)sizeof(answer)) {
             break;
         }

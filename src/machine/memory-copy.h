@@ -9,7 +9,7 @@
  *
  * To keep the machine's pause short it is done in rounds: the first while it runs, the last
  * while it is paused. A later round writes only what has changed: pages that are soft-dirty (bit 55)
- * where the kernel tracks that, else those that differ from what the round before has written.
+ * where the kernel tracks that, else those whose hash differs from what the round before has written.
  *
  * The descriptors are opened by root and used by a process with the machine's own user and nothing else:
  * access to /proc/PID/mem is checked when it is opened.
@@ -44,12 +44,17 @@ MUST_CHECK int memory_copy_new(const struct memory_copy_files *files, uint64_t r
                                struct memory_copy **ret);
 void memory_copy_free(struct memory_copy *copy);
 DEFINE_CLEANUP(struct memory_copy *, memory_copy_free);
-MUST_CHECK int memory_copy_round(struct memory_copy *copy, struct memory_copy_stats *ret);
+/* With so many threads: more than one only while the machine stands still, for they take its processors. */
+MUST_CHECK int memory_copy_round(struct memory_copy *copy, unsigned threads,
+                                 struct memory_copy_stats *ret);
 
 /*
- * The copying process: a round for each one-byte message on a SOCK_SEQPACKET socket, answered with
+ * The copying process: a round for each one-byte message (one of these) on a SOCK_SEQPACKET socket, answered with
  * struct memory_copy_answer, until the other end hangs up. Never returns.
  */
+#define MEMORY_COPY_RUNNING 'r' /* the machine runs beside it */
+#define MEMORY_COPY_PAUSED 'p'
+
 struct memory_copy_answer {
     int32_t code;
     uint32_t page_bytes;

@@ -155,23 +155,24 @@ static void check_rounds(bool soft_dirty)
     struct fake_machine m = {0};
     struct memory_copy *copy = NULL;
     struct memory_copy_stats stats;
+    unsigned threads = 0;
 
     REQUIRE(start_machine(&m, soft_dirty));
     write_pages(&m, 0, 1);
     write_pages(&m, 100, 300);
     write_pages(&m, PAGES - 1, 1);
     CHECK_INT(memory_copy_new(&m.files, BYTES, &copy), 0);
-    CHECK_INT(memory_copy_round(copy, &stats), 0);
+    CHECK_INT(memory_copy_round(copy, threads++ % 3 + 1, &stats), 0);
     CHECK_INT(stats.written_pages, 302);
     CHECK_INT(stats.private_pages, 302);
     CHECK_INT(wrong_pages(&m), 0);
     write_pages(&m, 150, 10); /* known pages change */
     write_pages(&m, 900, 5);  /* and new ones come */
-    CHECK_INT(memory_copy_round(copy, &stats), 0);
+    CHECK_INT(memory_copy_round(copy, threads++ % 3 + 1, &stats), 0);
     CHECK_INT(stats.private_pages, 307);
     CHECK(stats.written_pages >= 15 && stats.written_pages < 302);
     CHECK_INT(wrong_pages(&m), 0);
-    CHECK_INT(memory_copy_round(copy, &stats), 0);
+    CHECK_INT(memory_copy_round(copy, threads++ % 3 + 1, &stats), 0);
     CHECK_INT(wrong_pages(&m), 0);
     memory_copy_free(copy);
     end_machine(&m);

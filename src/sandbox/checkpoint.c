@@ -115,12 +115,12 @@ static int start_copier(struct saving *s, struct err *e)
     return r;
 }
 
-static int copy_round(struct saving *s, struct err *e)
+static int copy_round(struct saving *s, char how, struct err *e)
 {
     uint64_t deadline_ns = deadline_in_ms(COPY_DEADLINE_MS);
     struct memory_copy_answer answer;
     ssize_t n;
-    int r = sock_send_all(s->control_fd, "r", 1, deadline_ns);
+    int r = sock_send_all(s->control_fd, &how, 1, deadline_ns);
 
     if (r < 0) {
         return err_wrap(e, r, "asking for a copy of the memory");
@@ -141,7 +141,7 @@ static int copy_while_running(struct saving *s, struct err *e)
     int r = 0;
 
     for (int i = 0; i < ROUNDS_WHILE_RUNNING && r == 0; i++) {
-        r = copy_round(s, e);
+        r = copy_round(s, MEMORY_COPY_RUNNING, e);
         if (r == 0 && s->stats.written_pages < FEW_PAGES) {
             break;
         }
@@ -151,8 +151,8 @@ static int copy_while_running(struct saving *s, struct err *e)
 
 static int save_in_pause(struct saving *s, uint64_t deadline_ns, struct err *e)
 {
-    int r =
-        FAULT("checkpoint.paused") ? err_wrap(e, -EIO, "saving in the pause") : copy_round(s, e);
+    int r = FAULT("checkpoint.paused") ? err_wrap(e, -EIO, "saving in the pause")
+                                       : copy_round(s, MEMORY_COPY_PAUSED, e);
 
     trace_mark(s->job->trace, "the rest copied in the pause");
     if (r == 0) {

@@ -5,9 +5,9 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "sandbox/bring.h"
+#include "sandbox/fresh.h"
 #include "sandbox/history.h"
 #include "sandbox/lifecycle.h"
-#include "sandbox/template.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,8 +44,9 @@ static void describe_child(const struct forking *f, size_t i, struct record *rec
     rec->disk_n = rec->last_n = rec->parent_n = 0;
 }
 
-static int clone_disk(const struct forking *f, struct resident *child, struct err *e)
+static int make_child_disk(struct resident *child, void *arg, struct err *e)
 {
+    const struct forking *f = arg;
     const struct priv_subvol_snapshot request = {.from = snapshot_subvolume(f->parent, f->from->n),
                                                  .to = snapshot_subvolume(child, 0)};
     int r = priv_subvol_snapshot(child->node->host.priv, &request, e);
@@ -54,29 +55,43 @@ static int clone_disk(const struct forking *f, struct resident *child, struct er
     return r < 0 ? err_wrap(e, r, "cloning the disk") : bring_open_disk(child, e);
 }
 
-static int start_child(const struct forking *f, struct resident *child, struct err *e)
+static int start_fresh(struct forking *f, struct resident *child, uint64_t deadline_ns,
+                       struct err *e)
 {
     cleanup_template struct template t = {.disk_fd = FD_NONE};
-    uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
+    struct fresh_source source = {.make_disk = make_child_disk, .arg = f};
+    int r = fresh_open_image(child->node, f->parent->record.id, f->from->n, &source.image_fd, e);
 
-    if (f->from->kind == SNAPSHOT_FULL && snapshot_fits_node(child->node, f->from, NULL) == 0) {
-        return bring_from_checkpoint(child, f->parent->record.id, f->from->n,
-                                     &(struct bring_identity){true}, deadline_ns, e);
+    if (r < 0) {
+        return r;
     }
     template_open_or_default(child->node, child->record.template_name, &t);
-    return bring_from_base(child, &(struct bring_disk){t.default_user, t.fstype, true}, deadline_ns,
-                           e);
+    source.disk = (struct bring_disk){t.default_user, t.fstype, true};
+    r = fresh_machine(child, &source, deadline_ns, e);
+    fd_close(source.image_fd);
+    return r;
 }
 
-static int make_child(const struct forking *f, struct resident *child, struct err *e)
+static int start_child(struct forking *f, struct resident *child, struct err *e)
+{
+    uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
+    int r;
+
+    if (f->from->kind != SNAPSHOT_FULL || snapshot_fits_node(child->node, f->from, NULL) < 0) {
+        return start_fresh(f, child, deadline_ns, e);
+    }
+    r = make_child_disk(child, f, e);
+    return r < 0 ? r
+                 : bring_from_checkpoint(child, f->parent->record.id, f->from->n,
+                                         &(struct bring_identity){true}, deadline_ns, e);
+}
+
+static int make_child(struct forking *f, struct resident *child, struct err *e)
 {
     int r = node_check_room(child->node, &(struct shape){0}, e);
 
     if (r == 0) {
         r = record_write(child->node->records_fd, &child->record, RECORD_SURVIVES_PROCESS);
-    }
-    if (r == 0) {
-        r = clone_disk(f, child, e);
     }
     if (r == 0) {
         r = start_child(f, child, e);

@@ -8,12 +8,12 @@
 #include "sandbox/bring.h"
 #include "sandbox/console.h"
 #include "sandbox/disk.h"
+#include "sandbox/fresh.h"
 #include "sandbox/guest.h"
 #include "sandbox/history.h"
 #include "sandbox/pause.h"
 #include "sandbox/rollback.h"
 #include "sandbox/template.h"
-#include "sandbox/warm.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,8 +23,6 @@
 
 /* From a saved base machine to a guest that is set up: 0.1 s when idle, much more on a busy host. */
 #define START_DEADLINE_MS 60000
-/* Of START_DEADLINE_MS: a warm machine that does not answer leaves time for the cold way. */
-#define WARM_DEADLINE_MS 15000
 #define TEARDOWN_DEADLINE_MS 15000
 
 static bool caller_gone(const struct lifecycle_caller *caller)
@@ -40,8 +38,9 @@ static int canceled(struct err *e)
 
 /* ---- the disk ---- */
 
-static int make_disk(struct resident *res, const struct template *t, struct err *e)
+static int make_disk(struct resident *res, void *arg, struct err *e)
 {
+    const struct template *t = arg;
     const struct priv_subvol what = snapshot_subvolume(res, 0);
     cleanup_close int dir_fd = FD_NONE;
     cleanup_close int disk_fd = FD_NONE;
@@ -81,63 +80,18 @@ static int check_disk_size(const struct resident *res, const struct template *t,
     return 0;
 }
 
-/* From the stock: dressed already, or the disk is cloned into the file that the waiting machine has open. */
-static int create_warm(struct resident *res, const struct template *t, uint64_t deadline_ns,
-                       struct err *e)
+static int create_machine(struct resident *res, struct template *t, struct err *e)
 {
-    bool dressed = false;
-    int r = res->node->warm ? warm_claim(res->node->warm, res, t, &dressed, e) : -ENOENT;
+    const struct fresh_source source = {.image_fd = t->disk_fd,
+                                        .dress = t,
+                                        .disk = {t->default_user, t->fstype, true},
+                                        .make_disk = make_disk,
+                                        .arg = t};
 
-    if (r < 0) {
-        return r;
-    }
-    deadline_ns = MIN(deadline_ns, deadline_in_ms(WARM_DEADLINE_MS));
-    trace_mark(&res->trace, dressed ? "dressed machine claimed" : "warm machine claimed");
-    if (dressed) {
-        return bring_identity(res, &(struct bring_identity){true}, deadline_ns, e);
-    }
-    r = disk_clone_into(t->disk_fd, res->disk_fd);
-    trace_mark(&res->trace, "disk cloned");
-    return r < 0 ? err_wrap(e, r, "cloning template '%s'", t->name)
-                 : bring_bind(res, &(struct bring_disk){t->default_user, t->fstype, true},
-                              deadline_ns, e);
+    return fresh_machine(res, &source, deadline_in_ms(START_DEADLINE_MS), e);
 }
 
-static int create_cold(struct resident *res, const struct template *t, uint64_t deadline_ns,
-                       struct err *e)
-{
-    int r = make_disk(res, t, e);
-
-    trace_mark(&res->trace, "disk cloned");
-    return r < 0 ? r
-                 : bring_from_base(res, &(struct bring_disk){t->default_user, t->fstype, true},
-                                   deadline_ns, e);
-}
-
-/* A warm machine that fails is no reason to fail: the cold way is still there. */
-static int create_somehow(struct resident *res, const struct template *t, uint64_t deadline_ns,
-                          struct err *e)
-{
-    const struct priv_subvol what = snapshot_subvolume(res, 0);
-    struct err why = {0};
-    int r = create_warm(res, t, deadline_ns, &why);
-
-    if (r >= 0) {
-        return r;
-    }
-    if (r != -ENOENT) {
-        log_warn(&(struct log_ctx){.sandbox = res->record.id},
-                 "a warm machine failed, starting another: %s", why.msg);
-        bring_down(res, /* e */ NULL);
-        r = priv_subvol_delete(res->node->host.priv, &what, e);
-        if (r < 0) {
-            return r;
-        }
-    }
-    return create_cold(res, t, deadline_ns, e);
-}
-
-static int create_steps(struct resident *res, const struct template *t,
+static int create_steps(struct resident *res, struct template *t,
                         const struct lifecycle_caller *caller, struct err *e)
 {
     int r = record_write(res->node->records_fd, &res->record, RECORD_SURVIVES_PROCESS);
@@ -149,8 +103,7 @@ static int create_steps(struct resident *res, const struct template *t,
     if (FAULT("create.begun")) {
         return err_wrap(e, -EIO, "writing the record");
     }
-    r = caller_gone(caller) ? canceled(e)
-                            : create_somehow(res, t, deadline_in_ms(START_DEADLINE_MS), e);
+    r = caller_gone(caller) ? canceled(e) : create_machine(res, t, e);
     if (r == 0 && caller_gone(caller)) {
         r = canceled(e);
     }

@@ -5,10 +5,11 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "sandbox/bring.h"
+#include "sandbox/fresh.h"
 #include "sandbox/history.h"
-#include "sandbox/template.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #define DEADLINE_MS 60000
 
@@ -28,44 +29,66 @@ static void drop_next(struct resident *next)
     resident_unref(next);
 }
 
-static int bring_cold(struct resident *next, uint64_t deadline_ns, struct err *e)
-{
-    cleanup_template struct template t = {.disk_fd = FD_NONE};
-
-    template_open_or_default(next->node, next->record.template_name, &t);
-    return bring_from_base(next, &(struct bring_disk){t.default_user, t.fstype, false}, deadline_ns,
-                           e);
-}
-
-static int bring_next(struct resident *next, const struct snapshot *target, bool *ret_cold,
-                      struct err *e)
-{
-    uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
-    struct err why = {0};
-    int r = bring_open_disk(next, e);
-
-    if (r < 0) {
-        return r;
-    }
-    *ret_cold = true;
-    if (target && target->kind == SNAPSHOT_FULL) {
-        if (snapshot_fits_node(next->node, target, &why) == 0) {
-            *ret_cold = false;
-            return bring_from_checkpoint(next, next->record.id, target->n,
-                                         &(struct bring_identity){false}, deadline_ns, e);
-        }
-        history_add(next, "cold_start", "%s: starting fresh from the disk", why.msg);
-    }
-    return bring_cold(next, deadline_ns, e);
-}
-
 static int clone_disk(struct resident *res, uint32_t from_n, uint32_t to_n, struct err *e)
 {
     const struct priv_subvol_snapshot request = {.from = snapshot_subvolume(res, from_n),
                                                  .to = snapshot_subvolume(res, to_n)};
-    int r = priv_subvol_snapshot(res->node->host.priv, &request, e);
 
-    return r < 0 ? err_wrap(e, r, "making a disk from the snapshot") : 0;
+    return priv_subvol_snapshot(res->node->host.priv, &request, e);
+}
+
+static int make_next_disk(struct resident *next, void *arg, struct err *e)
+{
+    const struct snapshot *target = arg;
+    int r = clone_disk(next, target->n, next->record.disk_n, e);
+
+    r = r == 0 && FAULT("rollback.disk_cloned") ? -EIO : r;
+    return r < 0 ? err_wrap(e, r, "making a disk from the snapshot") : bring_open_disk(next, e);
+}
+
+/* Afterwards all that the guest has written while it was set up, without barriers, is on the disk. */
+static int bring_fresh(struct resident *next, struct snapshot *target, uint64_t deadline_ns,
+                       struct err *e)
+{
+    cleanup_template struct template t = {.disk_fd = FD_NONE};
+    struct fresh_source source = {.make_disk = make_next_disk, .arg = target};
+    int r = fresh_open_image(next->node, next->record.id, target->n, &source.image_fd, e);
+
+    if (r < 0) {
+        return r;
+    }
+    template_open_or_default(next->node, next->record.template_name, &t);
+    source.disk = (struct bring_disk){t.default_user, t.fstype, true};
+    r = fresh_machine(next, &source, deadline_ns, e);
+    fd_close(source.image_fd);
+    return r == 0 && fdatasync(next->disk_fd) < 0 ? err_wrap(e, -errno, "storing the disk") : r;
+}
+
+static int bring_past(struct resident *next, struct snapshot *target, uint64_t deadline_ns,
+                      struct err *e)
+{
+    int r = make_next_disk(next, target, e);
+
+    trace_mark(&next->trace, "disk cloned");
+    return r < 0 ? r
+                 : bring_from_checkpoint(next, next->record.id, target->n,
+                                         &(struct bring_identity){false}, deadline_ns, e);
+}
+
+static int bring_next(struct resident *next, struct snapshot *target, bool *ret_cold, struct err *e)
+{
+    uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
+    struct err why = {0};
+
+    *ret_cold = true;
+    if (target->kind == SNAPSHOT_FULL) {
+        if (snapshot_fits_node(next->node, target, &why) == 0) {
+            *ret_cold = false;
+            return bring_past(next, target, deadline_ns, e);
+        }
+        history_add(next, "cold_start", "%s: starting fresh from the disk", why.msg);
+    }
+    return bring_fresh(next, target, deadline_ns, e);
 }
 
 static void remove_disk(struct resident *res, uint32_t n)
@@ -120,16 +143,13 @@ static int go_back(struct resident *res, struct snapshot *target, bool *ret_cold
 {
     uint32_t disk_n = ++res->record.last_n;
     struct resident *next;
-    int r = FAULT("rollback.held") ? err_wrap(e, -EIO, "rolling back")
-                                   : clone_disk(res, target->n, disk_n, e);
+    int r;
 
-    if (r < 0) {
-        return r;
-    }
-    trace_mark(&res->trace, "disk cloned");
     next = begin_next(res, disk_n);
-    r = FAULT("rollback.disk_cloned") ? err_wrap(e, -EIO, "rolling back")
-                                      : bring_next(next, target, ret_cold, e);
+    trace_hand_over(&res->trace, &next->trace);
+    r = FAULT("rollback.held") ? err_wrap(e, -EIO, "rolling back")
+                               : bring_next(next, target, ret_cold, e);
+    trace_hand_over(&next->trace, &res->trace);
     trace_mark(&res->trace, "machine of the past is up");
     if (r == 0) {
         r = switch_over(res, next, target->n, e);
@@ -219,6 +239,16 @@ int rollback_to(struct resident *res, const char *snapshot_id, struct rollback_r
     return r;
 }
 
+/* The disk as it was found: its journal is replayed with barriers. */
+static int bring_old_disk(struct resident *res, uint64_t deadline_ns, struct err *e)
+{
+    cleanup_template struct template t = {.disk_fd = FD_NONE};
+
+    template_open_or_default(res->node, res->record.template_name, &t);
+    return bring_from_base(res, &(struct bring_disk){t.default_user, t.fstype, false}, deadline_ns,
+                           e);
+}
+
 int rollback_recover(struct resident *res, struct err *e)
 {
     bool memory = res->record.policy.recover == POLICY_RECOVER_MEMORY;
@@ -248,7 +278,7 @@ int rollback_recover(struct resident *res, struct err *e)
     }
     r = bring_open_disk(res, e);
     if (r == 0) {
-        r = bring_cold(res, deadline_in_ms(DEADLINE_MS), e);
+        r = bring_old_disk(res, deadline_in_ms(DEADLINE_MS), e);
     }
     if (r < 0) {
         bring_down(res, /* e */ NULL);
