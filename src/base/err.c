@@ -58,7 +58,7 @@ static const struct {
     {"template_not_found", 400}, {"pool_full", 507},          {"no_capacity", 503},
     {"rate_limited", 429},       {"method_not_allowed", 405}, {"client_too_slow", 408},
     {"websocket_expected", 426}, {"unavailable", 503},        {"bad_answer", 502},
-    {"answer_cut", 502},         {"answer_too_large", 502},
+    {"answer_cut", 502},         {"answer_too_large", 502},   {"port_closed", 502},
 };
 
 /* A text that was cut inside a UTF-8 character loses the rest of that character, so that JSON can carry it. */

@@ -40,6 +40,7 @@ struct http_call {
     bool answered;   /* some byte of the answer has arrived */
     bool head_done;
     bool upgrade; /* 101 is a final answer */
+    bool over;    /* the connection is for this call alone */
     bool keep_alive;
     unsigned n_interim;
     struct buf head; /* the request's head, to be sent again */

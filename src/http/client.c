@@ -64,7 +64,7 @@ static int print_head(struct http_client *c, const struct http_call_opts *o, str
     if (r == 0 && !given(c, o, "Host")) {
         r = http1_print_field(b, "Host", c->host_field);
     }
-    if (r == 0 && !given(c, o, "User-Agent")) {
+    if (r == 0 && !o->over && !given(c, o, "User-Agent")) {
         r = http1_print_field(b, "User-Agent", "space/" SPACE_VERSION);
     }
     if (r == 0) {
@@ -248,7 +248,7 @@ int call_try_head(struct http_call *call, struct err *e)
 static void give_back(struct http_call *call)
 {
     if (call->conn && call->in.done && call->out.done && call->out.pending.len == 0 &&
-        call->keep_alive && !call->upgrade) {
+        call->keep_alive && !call->upgrade && !call->over) {
         client_release_take(call->client, TAKE_PTR(call->conn));
     }
 }
@@ -340,6 +340,16 @@ static int send_data(struct http_call *call, struct out_data d, struct err *e)
     return 0;
 }
 
+static void take_connection(struct http_call *call, struct http_io *over)
+{
+    if (over) {
+        call->over = true;
+        call->conn = xnew(struct client_conn);
+        call->conn->io = *over;
+        *over = (struct http_io){.fd = FD_NONE};
+    }
+}
+
 int http_call_new(struct http_client *c, const struct http_call_opts *o, struct http_call **ret,
                   struct err *e)
 {
@@ -348,6 +358,7 @@ int http_call_new(struct http_client *c, const struct http_call_opts *o, struct 
     int r;
 
     ASSERT(o->target && o->body_length >= HTTP_BODY_STREAM);
+    take_connection(call, o->over);
     call->client = c;
     call->wait.deadline_ns = deadline_or_never(o->deadline_ns);
     call->wait.watch = o->watch ? *o->watch : (struct pollfd){.fd = FD_NONE};
@@ -366,9 +377,11 @@ int http_call_new(struct http_client *c, const struct http_call_opts *o, struct 
         return err_set(e, r, "head_too_large", "the head of the request is larger than %u bytes",
                        HTTP1_MAX_HEAD);
     }
-    r = client_acquire(c, /* fresh */ false, &call->wait, &call->conn, &call->reused, e);
-    if (r < 0) {
-        return r;
+    if (!call->conn) {
+        r = client_acquire(c, /* fresh */ false, &call->wait, &call->conn, &call->reused, e);
+        if (r < 0) {
+            return r;
+        }
     }
     r = buf_add(&call->out.head, call->head.data, call->head.len);
     ASSERT(r == 0);

@@ -48,6 +48,7 @@
 
 struct http_client;
 struct http_call;
+struct http_io;
 
 #define HTTP_BODY_NONE 0
 #define HTTP_BODY_STREAM (-1)
@@ -67,6 +68,8 @@ struct http_call_opts {
     const char *content_type;           /* of the body, may be NULL */
     uint64_t deadline_ns;
     const struct pollfd *watch; /* copied; may be NULL */
+    /* NULL, or an open connection (tunnel.h): taken over, also on failure, and used for this call alone. */
+    struct http_io *over;
 };
 
 /*

@@ -15,10 +15,19 @@ void io_init_take(struct http_io *io, int fd)
     *io = (struct http_io){.fd = fd};
 }
 
+void io_init_layer_take(struct http_io *io, const struct http_io_layer *layer, void *under)
+{
+    *io = (struct http_io){.fd = FD_NONE, .layer = layer, .under = under};
+}
+
 void io_done(struct http_io *io)
 {
     if (io->ssl) {
         io_tls_done(io);
+    }
+    if (io->layer) {
+        io->layer->done(io->under);
+        io->layer = NULL;
     }
     free(io->in);
     io->fd = fd_close(io->fd);
@@ -31,15 +40,28 @@ void io_shutdown_send(struct http_io *io)
     if (io->ssl) {
         io_tls_goodbye(io);
     }
+    ASSERT(!io->layer);
     if (shutdown(io->fd, SHUT_WR) < 0) {
         return; /* gone already: that is what we wanted */
     }
+}
+
+int io_end_send(struct http_io *io)
+{
+    if (io->layer) {
+        return io->layer->end_send(io->under);
+    }
+    io_shutdown_send(io);
+    return 0;
 }
 
 static ssize_t raw_recv(struct http_io *io, void *data, size_t len)
 {
     if (io->ssl) {
         return io_tls_recv(io, data, len);
+    }
+    if (io->layer) {
+        return io->layer->recv(io->under, data, len);
     }
     for (;;) {
         ssize_t n = recv(io->fd, data, len, MSG_DONTWAIT);
@@ -113,6 +135,9 @@ ssize_t io_send(struct http_io *io, const struct iovec *iov, int n_iov)
     if (io->ssl) {
         return io_tls_send(io, iov, n_iov);
     }
+    if (io->layer) {
+        return io->layer->send(io->under, iov, n_iov);
+    }
     memcpy(&msg.msg_iov, &iov,
            sizeof(iov)); /* sendmsg does not change it, whatever its type says */
     for (;;) {
@@ -165,6 +190,9 @@ struct pollfd io_pollfd(const struct http_io *io, short events)
 {
     struct pollfd p = {.fd = io->fd, .events = events};
 
+    if (io->layer) {
+        return io->layer->pollfd(io->under, events);
+    }
     if ((events & POLLIN) && io->want_out) {
         p.events |= POLLOUT;
     }

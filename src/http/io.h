@@ -16,10 +16,28 @@
 
 #define IO_MAX_IOV 8
 
+struct http_io;
+
+/*
+ * A connection whose bytes travel inside something else, as in an exchange of another connection (tunnel.h). All
+ * functions are non-blocking; results as of io_recv and io_send below.
+ */
+struct http_io_layer {
+    ssize_t (*recv)(void *under, void *data, size_t len);
+    /* After -EAGAIN the same bytes are offered again, as with TLS: some of them may be on their way already. */
+    ssize_t (*send)(void *under, const struct iovec *iov, int n_iov);
+    /* Nothing more is sent; the other end sees the end. 0, or -EAGAIN: call again. */
+    int (*end_send)(void *under);
+    struct pollfd (*pollfd)(const void *under, short events); /* FD_NONE when events is 0 */
+    void (*done)(void *under);
+};
+
 struct http_io {
-    int fd;   /* owned */
-    SSL *ssl; /* owned; NULL: plain */
-    char *in; /* owned; read ahead of the parser */
+    int fd;                            /* owned; FD_NONE with a layer */
+    const struct http_io_layer *layer; /* static; NULL: the socket itself */
+    void *under;                       /* owned; of the layer */
+    SSL *ssl;                          /* owned; NULL: plain */
+    char *in;                          /* owned; read ahead of the parser */
     size_t in_pos;
     size_t in_len; /* unread bytes at in + in_pos */
     size_t in_cap;
@@ -34,10 +52,13 @@ struct io_wait {
 };
 
 void io_init_take(struct http_io *io, int fd);
+void io_init_layer_take(struct http_io *io, const struct http_io_layer *layer, void *under);
 /* Closes. TLS says goodbye if it can without waiting. */
 void io_done(struct http_io *io);
-/* Both sides of a TLS connection that is to be closed in order. */
+/* Both sides of a TLS connection that is to be closed in order. Not with a layer. */
 void io_shutdown_send(struct http_io *io);
+/* Nothing more is sent; the peer sees the end, and may still speak. 0, or -EAGAIN: call again. */
+int io_end_send(struct http_io *io);
 
 /*
  * From the buffer first, then from the socket. n > 0; 0 at the end; -EAGAIN; another negative

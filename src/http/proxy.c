@@ -402,6 +402,12 @@ static const struct http_upstream_ops call_ops = {
     .abort = call_abort,
 };
 
+int http_proxy_answer(struct http_request *req, struct http_call *call,
+                      const struct http_proxy_opts *opts, struct err *e)
+{
+    return http_proxy_run(req, &call_ops, call, opts, e);
+}
+
 int http_proxy_call(struct http_request *req, struct http_client *client, const char *target,
                     const struct http_headers *extra, const struct http_proxy_opts *opts,
                     struct err *e)

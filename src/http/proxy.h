@@ -89,6 +89,13 @@ void http_proxy_headers(const struct http_request *req, const struct http_proxy_
 MUST_CHECK int http_proxy_run(struct http_request *req, const struct http_upstream_ops *ops,
                               void *up, const struct http_proxy_opts *opts, struct err *e);
 
+/*
+ * The same for a call that was made by the caller, with the body length of the request; its head may have been
+ * waited for already.
+ */
+MUST_CHECK int http_proxy_answer(struct http_request *req, struct http_call *call,
+                                 const struct http_proxy_opts *opts, struct err *e);
+
 /* The whole job for an HTTP upstream: method and target (encoded path and query) on `client`;
  * `extra` (may be NULL) is added to the request's fields, replacing those of the same name. */
 MUST_CHECK int http_proxy_call(struct http_request *req, struct http_client *client,

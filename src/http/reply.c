@@ -252,6 +252,9 @@ static bool drain_body(struct http_request *req)
 
 enum request_after reply_finish(struct http_request *req, int r, const struct err *why)
 {
+    if (req->upgraded && req->tunnelled) {
+        return req->reply_broken ? AFTER_RESET : AFTER_LINGER;
+    }
     if (req->upgraded) {
         return AFTER_CLOSE;
     }

@@ -219,6 +219,11 @@ const char *http_request_header(const struct http_request *req, const char *name
     return http_headers_get(&req->headers, name);
 }
 
+bool http_request_secure(const struct http_request *req)
+{
+    return req->conn->io.ssl != NULL;
+}
+
 bool http_request_peer(const struct http_request *req, struct ucred *ret)
 {
     if (req->conn->has_peer) {

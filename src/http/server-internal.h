@@ -147,6 +147,7 @@ struct http_request {
     bool keep_alive;      /* the client's wish and ours so far */
     bool expect_continue; /* not yet answered */
     bool upgraded;        /* the connection is no longer HTTP */
+    bool tunnelled;       /* nor ours: its end is the other side's, and so is its breaking */
     unsigned io_timeout_ms;
     uint64_t body_limit;
     int64_t body_length;

@@ -120,6 +120,8 @@ const char *http_request_query_raw(const struct http_request *req);
 const char *http_request_host(const struct http_request *req);
 const struct http_headers *http_request_headers(const struct http_request *req);
 const char *http_request_header(const struct http_request *req, const char *name);
+/* Over TLS. */
+bool http_request_secure(const struct http_request *req);
 /* Peer of a unix socket; false for TCP. */
 bool http_request_peer(const struct http_request *req, struct ucred *ret);
 /* Printable peer for logs: "127.0.0.1:4711" or "uid 0 pid 12". */
