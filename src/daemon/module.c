@@ -4,12 +4,14 @@
 #include "base/clock.h"
 #include "daemon/command-routes.h"
 #include "daemon/file-routes.h"
+#include "daemon/port.h"
 
 /* One line per module; later ones may rely on earlier ones. */
 const struct module *const daemon_modules[] = {
     &state_module,
     &file_module,
     &command_module,
+    &port_module,
 };
 const size_t n_daemon_modules = ARRAY_SIZE(daemon_modules);
 

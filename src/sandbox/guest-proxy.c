@@ -101,7 +101,8 @@ static const struct http_upstream_ops guest_ops = {
 /* Where a guest path may lead: the rest of the daemon's routes is for us alone. */
 static bool path_is_open(const char *rest)
 {
-    static const char *const open_paths[] = {"/commands", "/files", "/metrics", "/health"};
+    static const char *const open_paths[] = {"/commands", "/files", "/metrics", "/health",
+                                             "/ports"};
 
     for (size_t i = 0; i < ARRAY_SIZE(open_paths); i++) {
         size_t len = strlen(open_paths[i]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A request of the node API that belongs to the guest: passed through to its daemon over the channel, both
- * directions streaming. Only commands and files pass; what sets a guest up stays ours.
+ * directions streaming. Only commands, files and ports pass; what sets a guest up stays ours.
  */
 #pragma once
 
