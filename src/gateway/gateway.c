@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "gateway/preview.h"
 
 static int authenticate(struct http_request *req, const struct http_route *route, struct err *e);
 
@@ -67,6 +68,9 @@ static const struct http_route routes[] = {
     {"POST", SB "/files/chown", guest_forward_handler, 0},
     {"POST", SB "/files/symlink", guest_forward_handler, 0},
 
+    {"GET", SB "/ports/{port}", port_address_handler, 0},
+    {"POST", SB "/ports/{port}", guest_forward_handler, ROUTE_STREAM},
+
     {"GET", "/v1/templates", template_list_handler, 0},
     {"GET", "/v1/node", node_get_handler, ROUTE_ORGANISATION},
     {"POST", "/v1/keys", key_create_handler, ROUTE_ORGANISATION},
@@ -88,13 +92,14 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
 {
     CLEANUP(gateway_freep) struct gateway *g = xnew(struct gateway);
 
-    ASSERT(opts && opts->db && opts->node && opts->control && ret);
+    ASSERT(opts && opts->db && opts->node && opts->control && opts->tokens && ret);
 
     g->console_fd = FD_NONE;
     g->db = opts->db;
     g->node = opts->node;
     g->control = opts->control;
     g->domain = opts->domain;
+    g->tokens = opts->tokens;
     g->auth = auth_new(g->db);
     g->metrics = metrics_new(&gateway_router);
     if (opts->console_dir) {
@@ -138,6 +143,9 @@ static void request_free(void *p)
     if (rq->entered) {
         auth_leave(rq->gateway->auth, rq->caller.actor.project);
     }
+    if (rq->visits[0]) {
+        auth_leave(rq->gateway->auth, rq->visits);
+    }
     free(rq);
 }
 
@@ -167,10 +175,24 @@ static int hide_database_error(const struct request *rq, int r, struct err *e)
                    "the database cannot be used just now: try again");
 }
 
+/* 1: the request is for what is inside a sandbox, not for us. */
+static int find_address(struct http_request *req, struct address *ret, struct err *e)
+{
+    const struct address_source src = {
+        .host = http_request_host(req),
+        .id = http_request_header(req, "E2b-Sandbox-Id"),
+        .port = http_request_header(req, "E2b-Sandbox-Port"),
+        .domain = gateway_of(req)->domain,
+    };
+
+    return address_find(&src, ret, e);
+}
+
 int gateway_handle(struct http_request *req, struct err *e)
 {
     struct request *rq = xnew(struct request);
     const char *given = http_request_header(req, "X-Request-Id");
+    struct address to;
     int r;
 
     rq->gateway = gateway_of(req);
@@ -180,10 +202,15 @@ int gateway_handle(struct http_request *req, struct err *e)
         id_new(ID_REQUEST, rq->id);
     }
     http_request_set_user(req, rq, request_free);
+    r = find_address(req, &to, e);
+    if (r > 0) {
+        r = preview_handle(req, &to, e);
+        return r < 0 ? hide_database_error(rq, r, e) : r;
+    }
     http_reply_header(req, "X-Request-Id", rq->id);
     http_reply_header(req, "Cache-Control", "no-store");
     http_reply_header(req, "X-Content-Type-Options", "nosniff");
-    r = http_router_handle(&gateway_router, req, e);
+    r = r < 0 ? r : http_router_handle(&gateway_router, req, e);
     return r < 0 ? hide_database_error(rq, r, e) : r;
 }
 

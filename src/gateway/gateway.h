@@ -28,22 +28,26 @@
 #define GATEWAY_ANSWER_MAX (64u << 20)
 #define GATEWAY_NODE_MS 30000 /* short questions to the node */
 
+struct tokens;
+
 struct gateway_opts {
-    struct db *db;            /* borrowed: lives longer */
-    struct node_client *node; /* borrowed: lives longer */
-    struct control *control;  /* borrowed: lives longer */
-    const char *console_dir;  /* borrowed: lives longer; NULL: no console */
-    const char *domain;       /* borrowed: lives longer; see address.h; NULL: none */
+    struct db *db;               /* borrowed: lives longer */
+    struct node_client *node;    /* borrowed: lives longer */
+    struct control *control;     /* borrowed: lives longer */
+    const char *console_dir;     /* borrowed: lives longer; NULL: no console */
+    const char *domain;          /* borrowed: lives longer; see address.h; NULL: none */
+    const struct tokens *tokens; /* borrowed: lives longer */
 };
 
 struct gateway {
     struct db *db;
     struct node_client *node;
     struct control *control;
-    struct auth *auth;       /* owned */
-    struct metrics *metrics; /* owned */
-    int console_fd;          /* owned; FD_NONE: no console */
-    const char *domain;      /* borrowed; NULL: none */
+    struct auth *auth;           /* owned */
+    struct metrics *metrics;     /* owned */
+    int console_fd;              /* owned; FD_NONE: no console */
+    const char *domain;          /* borrowed; NULL: none */
+    const struct tokens *tokens; /* borrowed: lives longer */
 };
 
 MUST_CHECK int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct err *e);
@@ -71,7 +75,8 @@ struct request {
     struct gateway *gateway; /* borrowed */
     char id[65];             /* X-Request-Id */
     struct caller caller;
-    bool entered; /* counted for the caller's project */
+    bool entered;         /* counted for the caller's project */
+    char visits[ID_SIZE]; /* counted among the visitors of a project; "": not */
 };
 
 static inline struct gateway *gateway_of(const struct http_request *req)
@@ -126,6 +131,7 @@ int guest_output_handler(struct http_request *req, struct err *e);
 int node_logs_handler(struct http_request *req, struct err *e);
 int run_handler(struct http_request *req, struct err *e);
 int terminal_handler(struct http_request *req, struct err *e);
+int port_address_handler(struct http_request *req, struct err *e);
 
 int key_create_handler(struct http_request *req, struct err *e);
 int key_list_handler(struct http_request *req, struct err *e);

@@ -29,6 +29,7 @@
 #include "gateway/confine.h"
 #include "gateway/gateway.h"
 #include "gateway/options.h"
+#include "gateway/tokens.h"
 
 #define EXIT_USAGE 2
 
@@ -177,6 +178,7 @@ struct service {
     struct db *db;            /* owned */
     struct node_client *node; /* owned */
     struct control *control;  /* owned */
+    struct tokens *tokens;    /* owned */
     struct gateway *gateway;  /* owned */
     struct http_server *http; /* owned */
 };
@@ -187,6 +189,7 @@ static void service_done(struct service *s)
         http_server_free(s->http);
     }
     gateway_free(s->gateway);
+    tokens_free(s->tokens);
     control_free(s->control);
     node_client_free(s->node);
     db_free(s->db);
@@ -214,6 +217,9 @@ static int open_service(const struct options *opts, struct service *s, struct er
     if (r == 0) {
         r = node_client_new("local", node_url, &s->node, e);
     }
+    if (r == 0) {
+        r = tokens_open(opts->state_dir, &s->tokens, e);
+    }
     if (r < 0) {
         return r;
     }
@@ -221,6 +227,7 @@ static int open_service(const struct options *opts, struct service *s, struct er
     gateway_opts.db = s->db;
     gateway_opts.node = s->node;
     gateway_opts.control = s->control;
+    gateway_opts.tokens = s->tokens;
     r = gateway_new(&gateway_opts, &s->gateway, e);
     if (r < 0) {
         return r;

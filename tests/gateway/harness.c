@@ -121,6 +121,9 @@ static void start_gateway(struct world *w)
     gateway_opts.db = w->db;
     gateway_opts.node = w->client;
     gateway_opts.control = w->control;
+    ASSERT(tokens_open(w->dir, &w->tokens, NULL) == 0);
+    gateway_opts.tokens = w->tokens;
+    gateway_opts.domain = "space.test";
     ASSERT(gateway_new(&gateway_opts, &w->gateway, NULL) == 0);
     opts.ctx = w->gateway;
     w->server = http_server_new(&opts);
@@ -137,6 +140,7 @@ static void stop_gateway(struct world *w)
     pthread_join(w->thread, NULL);
     http_server_free(w->server);
     gateway_free(w->gateway);
+    tokens_free(w->tokens);
     control_free(w->control);
     node_client_free(w->client);
     db_free(w->db);

@@ -13,6 +13,7 @@
 #include "control/control.h"
 #include "fake-node.h"
 #include "gateway/gateway.h"
+#include "gateway/tokens.h"
 #include "http/client.h"
 
 /* No step takes that long unless it hangs. */
@@ -32,6 +33,7 @@ struct world {
     struct db *db;          /* owned */
     struct node_client *client;
     struct control *control;
+    struct tokens *tokens; /* owned */
     struct gateway *gateway;
     struct http_server *server;
     pthread_t thread;
