@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `space bisect`: from which snapshot on does a test fail? A binary search over the snapshots by the time they were
- * taken; each one looked at becomes a sandbox of its own for as long as the test runs in it, so the sandbox itself is
- * not touched.
+ * `space bisect`: from which snapshot on does a test fail? A binary search over the path of snapshots that led to the
+ * present (past.h), and the present itself; each one looked at becomes a sandbox of its own for as long as the test runs
+ * in it, so the sandbox itself is not touched.
  *
  * The test says 0 for good, 1 to 124 for bad; so does the end of its --timeout. Other codes mean that it could not be run (126, 127 of the shell,
  * 128 and more of a signal), and end the search: a guess would send it the wrong way.
@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/past.h"
 #include "cli/progress.h"
 #include "cli/scratch.h"
 #include "cli/verbs.h"
@@ -24,9 +25,10 @@
 struct bisect {
     struct scratch scratch;
     char sandbox[ID_SIZE];
-    json_t *snapshots; /* owned: oldest first */
-    json_t *command;   /* owned: the body of each run */
-    json_t *tested;    /* owned: what was found, in order */
+    char present[ID_SIZE]; /* a snapshot of the present, for the time of the search */
+    json_t *snapshots;     /* owned: oldest first; the last is the present */
+    json_t *command;       /* owned: the body of each run */
+    json_t *tested;        /* owned: what was found, in order */
 };
 
 static void bisect_done(struct bisect *b)
@@ -47,25 +49,12 @@ static const char *id_at(const struct bisect *b, size_t i)
     return json_get_string(at(b, i), "id", "");
 }
 
-/* The API lists the newest first. */
 static int read_snapshots(struct bisect *b, struct err *e)
 {
-    cleanup_free char *target = xasprintf("/v1/sandboxes/%s/snapshots", b->sandbox);
-    cleanup_json json_t *answer = NULL;
-    json_t *list;
-    int r = scratch_call(&b->scratch, "GET", target, /* body */ NULL, &answer, e);
+    int r = past_read(&b->scratch, b->sandbox, &b->snapshots, e);
 
     if (r < 0) {
         return r;
-    }
-    list = json_object_get(answer, "snapshots");
-    b->snapshots = json_array();
-    for (size_t i = json_array_size(list); i > 0; i--) {
-        json_t *s = json_array_get(list, i - 1);
-
-        if (id_valid(ID_SNAPSHOT, json_get_string(s, "id", ""))) {
-            json_array_append(b->snapshots, s);
-        }
     }
     if (json_array_size(b->snapshots) == 0) {
         return err_set(e, -ENOENT, "no_snapshots",
@@ -73,6 +62,29 @@ static int read_snapshots(struct bisect *b, struct err *e)
                        "'space snapshot' or a policy");
     }
     return 0;
+}
+
+/* The present is the last point: what has just been broken is in no snapshot yet. */
+static int add_present(struct bisect *b, struct err *e)
+{
+    int r = scratch_snapshot(&b->scratch, b->sandbox, b->present, e);
+
+    if (r < 0) {
+        return err_wrap(e, r, "taking a snapshot of the present");
+    }
+    json_array_append_new(b->snapshots, json_pack("{s:s, s:s, s:s}", "id", "present", "kind",
+                                                  "disk", "sandbox", b->sandbox));
+    return 0;
+}
+
+static int make_fork(struct bisect *b, size_t i, char ret[static ID_SIZE], struct err *e)
+{
+    bool present = i + 1 == json_array_size(b->snapshots);
+    int r = scratch_fork(&b->scratch, json_get_string(at(b, i), "sandbox", b->sandbox),
+                         present ? b->present : id_at(b, i), ret, e);
+
+    return r < 0 ? err_wrap(e, r, "forking from %s%s", present ? "the " : "snapshot ", id_at(b, i))
+                 : 0;
 }
 
 static int run_test(struct bisect *b, const char *sandbox, json_t **ret, struct err *e)
@@ -113,8 +125,7 @@ static int judge(struct bisect *b, size_t i, json_t *result, bool *ret_good, str
         const char *why = json_get_string(result, "error", NULL);
 
         return err_set(e, -ENOEXEC, "test_not_run",
-                       "the test could not be run in snapshot %s: it ended with %" PRId64
-                       "%s%.200s",
+                       "the test could not be run in %s: it ended with %" PRId64 "%s%.200s",
                        id_at(b, i), code, why ? ", " : "", why ? why : "");
     }
     *ret_good = code == 0 && !timed_out;
@@ -126,16 +137,15 @@ static int judge(struct bisect *b, size_t i, json_t *result, bool *ret_good, str
 static int test(struct bisect *b, size_t i, bool *ret_good, struct err *e)
 {
     CLEANUP(progress_endp)
-    struct progress *progress =
-        progress_start(&b->scratch.cli->ui, "testing snapshot %s", id_at(b, i));
+    struct progress *progress = progress_start(&b->scratch.cli->ui, "testing %s", id_at(b, i));
     cleanup_json json_t *result = NULL;
     char id[ID_SIZE];
     char line[100];
     int r;
 
-    r = scratch_fork(&b->scratch, b->sandbox, id_at(b, i), id, e);
+    r = make_fork(b, i, id, e);
     if (r < 0) {
-        return err_wrap(e, r, "forking from snapshot %s", id_at(b, i));
+        return r;
     }
     r = run_test(b, id, &result, e);
     scratch_drop(&b->scratch);
@@ -208,13 +218,12 @@ static int report(struct bisect *b, size_t bad)
         return found ? CLI_EXIT_OK : CLI_EXIT_FAILED;
     }
     if (!found) {
-        ui_note(&cli->ui, "the test passes in the newest snapshot, %s: there is nothing to find",
-                id_at(b, bad - 1));
+        ui_note(&cli->ui, "the test passes in the present: there is nothing to find");
         return CLI_EXIT_FAILED;
     }
     printf("%s\n", id_at(b, bad));
     if (bad == 0) {
-        ui_note(&cli->ui, "that is the oldest snapshot: it may have been so before");
+        ui_note(&cli->ui, "that is the oldest one: it may have been so before");
     } else if (command) {
         ui_note(&cli->ui, "between it and the last good one, %s, command %s ran", id_at(b, bad - 1),
                 command);
@@ -239,7 +248,8 @@ static int prepare(struct bisect *b, struct cli *cli, struct err *e)
     }
     r = r < 0 ? r : cli_connect(cli, e);
     r = r < 0 ? r : cli_sandbox_id(cli, a->operands[0], b->sandbox, e);
-    return r < 0 ? r : read_snapshots(b, e);
+    r = r < 0 ? r : read_snapshots(b, e);
+    return r < 0 ? r : add_present(b, e);
 }
 
 int verb_bisect(struct cli *cli)

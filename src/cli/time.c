@@ -145,10 +145,9 @@ static void cell_memory(struct table *t, json_t *snapshot)
 static void snapshot_table(struct cli *cli, const json_t *list)
 {
     static const struct table_column columns[] = {
-        {.title = "ID"},     {.title = "KIND"},
-        {.title = "TAKEN"},  {.title = "BY"},
-        {.title = "KEEP"},   {.title = "MEMORY", .right = true},
-        {.title = "PARENT"}, {.title = "NAME", .cut = true},
+        {.title = "ID"},     {.title = "KIND"},    {.title = "TAKEN"},
+        {.title = "BY"},     {.title = "KEEP"},    {.title = "MEMORY", .right = true},
+        {.title = "PARENT"}, {.title = "COMMAND"}, {.title = "NAME", .cut = true},
     };
     struct table t;
 
@@ -163,6 +162,7 @@ static void snapshot_table(struct cli *cli, const json_t *list)
         table_cell(&t, json_get_bool(s, "keep", false) ? "yes" : NULL);
         cell_memory(&t, s);
         table_cell(&t, json_get_string(s, "parent", NULL));
+        table_cell(&t, json_get_string(s, "command", NULL));
         table_cell(&t, json_get_string(s, "name", NULL));
     }
     table_print(&t, &cli->ui, stdout, ui_width(&cli->ui));

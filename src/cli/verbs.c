@@ -369,10 +369,11 @@ const struct verb verbs[] = {
         .name = "bisect", .operands = "SANDBOX [--] TEST [ARGUMENT...]", .group = VERB_TIME, .run = verb_bisect,
         .summary = "find the first snapshot in which a test fails",
         .about =
-            "Runs the test in a fork of one snapshot after the other, by halves, and removes the forks again. The test "
+            "Runs the test in a fork of one snapshot after the other, by halves, and removes the forks again. It looks "
+            "at the snapshots that the present came after, through rollbacks and forks, and at the present. The test "
             "ends with 0 where all is well and with 1 to 124 where it is not; any other end stops the search. Where "
             "snapshots were taken before each command it says which command it was. Ends with 1 when the test passes "
-            "in the newest snapshot.",
+            "in the present.",
         .examples = "space bisect s4k2 -- make test",
         .opts = {.tables = {bisect_opts, client_opts}, .has_command = true, .lead = 1},
     },
@@ -383,7 +384,7 @@ const struct verb verbs[] = {
             "POLICY is NAME=VALUE,... or the name of a JSON file; what it does not name stays as it is. disk_every_s and "
             "full_every_s: a snapshot that often. keep_hour, keep_day, keep_week, keep_month: how many of each age stay. "
             "idle_pause_s: pause when idle for so long, until the next request. recover: memory, disk or none, when its "
-            "machine ended by itself. Times take a unit.",
+            "machine ended by itself. before_commands=disk: a snapshot before each command. Times take a unit.",
         .examples = "space policy s4k2 disk_every_s=5m,full_every_s=1h,idle_pause_s=10m",
         .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 2},
     },

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "control/private.h"
+#include "model/lifetime.h"
 
 #include <stdio.h>
 
@@ -82,6 +83,20 @@ static void push_policy(struct control *c, const struct sandbox *sb)
     }
 }
 
+/* The same for the end of its life; that waits for nobody: who has little time left cannot. */
+static void push_end(struct control *c, const struct sandbox *sb)
+{
+    struct node_call call = {.deadline_ns = deadline_in_ms(CONTROL_UNDO_MS)};
+    struct log_ctx log = {.sandbox = sb->id};
+    struct err e = {0};
+    int64_t end_at_ms = lifetime_end(sb->end_at_ms, sb->paused_at_ms, control_now_ms(c));
+
+    if (node_client_set_end(c->node, sb->id, end_at_ms, &call, &e) < 0) {
+        log_warn(&log, "cannot tell the node the new end, retrying later: %s", e.msg);
+        control_kick(c);
+    }
+}
+
 int control_patch(struct control *c, const struct control_actor *actor, const char *id,
                   const struct sandbox_patch *patch, struct sandbox *ret, struct err *e)
 {
@@ -108,6 +123,9 @@ int control_patch(struct control *c, const struct control_actor *actor, const ch
     }
     if (r == 0 && patch->has_policy) {
         push_policy(c, ret);
+    }
+    if (r == 0 && patch->has_timeout) {
+        push_end(c, ret);
     }
     return r;
 }

@@ -92,6 +92,7 @@ static json_t *fork_body(const struct creation *cr)
     for (size_t i = 0; i < cr->n; i++) {
         json_array_append_new(children, json_string(cr->sbs[i].id));
     }
+    json_object_set_new(body, "end_at_ms", json_integer(cr->sbs[0].end_at_ms));
     if (fork->snapshot[0]) {
         json_object_set_new(body, "snapshot", json_string(fork->snapshot));
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "control/plan.h"
 
+#include "model/lifetime.h"
+
 static struct plan nothing(void)
 {
     return (struct plan){.step = PLAN_NOTHING};
@@ -59,13 +61,28 @@ static struct plan plan_state(const struct sandbox *row, const struct node_sandb
     }
 }
 
-static struct plan plan_present(const struct sandbox *row, const struct node_sandbox *node)
+static bool end_differs(const struct plan_input *in)
 {
+    int64_t ours = lifetime_end(in->row->end_at_ms, in->row->paused_at_ms, in->now_ms);
+    int64_t theirs = in->node->end_at_ms;
+
+    return in->node->has_end &&
+           ((ours == 0) != (theirs == 0) || ours > theirs + PLAN_END_APART_MS ||
+            theirs > ours + PLAN_END_APART_MS);
+}
+
+static struct plan plan_present(const struct plan_input *in)
+{
+    const struct sandbox *row = in->row;
+    const struct node_sandbox *node = in->node;
     struct plan plan = plan_state(row, node);
 
     if (plan.step == PLAN_NOTHING && node->has_policy &&
         !policy_equal(&row->policy, &node->policy)) {
         plan.step = PLAN_POLICY;
+    }
+    if (plan.step == PLAN_NOTHING && end_differs(in)) {
+        plan.step = PLAN_END_TIME;
     }
     return plan;
 }
@@ -84,7 +101,7 @@ struct plan plan_sandbox(const struct plan_input *in)
         return plan_creating(in);
     }
     if (in->node) {
-        return plan_present(in->row, in->node);
+        return plan_present(in);
     }
     if (lives_on_node(in->row->observed)) {
         return observe(in->row, SANDBOX_STATE_FAILED,

@@ -16,6 +16,7 @@
  *   another state         running, paused,      observed follows, where the table of states allows it
  *                         stopped, failed
  *   another policy        has it                tell it the policy
+ *   another end           has it                tell it the end: it keeps to it when there is no control plane
  *
  * The caller must have read the rows both before and after it asked the node, and offer a row as "not on the
  * node" only if its generation was the same both times: then the node really had its chance. A sandbox
@@ -27,6 +28,8 @@
 
 /* How long a creation that lost its gateway waits for the client's retry. */
 #define PLAN_RETRY_GRACE_MS 120000
+/* Two clocks that stop and start with a sandbox at almost the same moment are not the same to the millisecond. */
+#define PLAN_END_APART_MS 3000
 
 enum plan_step {
     PLAN_NOTHING,
@@ -37,6 +40,7 @@ enum plan_step {
     PLAN_PAUSE,
     PLAN_RESUME,
     PLAN_POLICY,
+    PLAN_END_TIME,
     PLAN_OBSERVE, /* move the observed state to plan.to */
 };
 

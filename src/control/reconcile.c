@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "control/private.h"
+#include "model/lifetime.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -168,6 +169,10 @@ static int drive_node(struct control *c, const struct sandbox *row, enum plan_st
     case PLAN_RESUME:
         return node_client_act(c->node, row->id, "resume", /* body */ NULL, call, &node,
                                /* ret_json */ NULL, e);
+    case PLAN_END_TIME:
+        return node_client_set_end(c->node, row->id,
+                                   lifetime_end(now.end_at_ms, now.paused_at_ms, control_now_ms(c)),
+                                   call, e);
     default:
         ASSERT(step == PLAN_POLICY);
         return node_client_set_policy(c->node, row->id, &now.policy, call, e);
@@ -194,6 +199,7 @@ static int act_on_row(struct pass *p, const struct sandbox *row, const struct pl
     case PLAN_PAUSE:
     case PLAN_RESUME:
     case PLAN_POLICY:
+    case PLAN_END_TIME:
         return drive_node(c, row, plan->step, &call, e);
     case PLAN_OBSERVE:
         return control_observe(c, row, plan, node_list_find(&p->node, row->id), e);
@@ -222,6 +228,7 @@ static const char *step_name(enum plan_step step)
         [PLAN_PAUSE] = "paused",
         [PLAN_RESUME] = "resumed",
         [PLAN_POLICY] = "told its policy",
+        [PLAN_END_TIME] = "told its end",
         [PLAN_OBSERVE] = "observed",
     };
 

@@ -132,6 +132,41 @@ static void another_policy_is_told_last(void)
     CHECK_INT(plan_sandbox(&in).step, PLAN_NOTHING);
 }
 
+static void another_end_is_told(void)
+{
+    static const struct {
+        const char *name;
+        int64_t ours;
+        int64_t paused;
+        int64_t theirs;
+        enum plan_step step;
+    } cases[] = {
+        {"for ever", 0, 0, 0, PLAN_NOTHING},
+        {"the same", 90000, 0, 90000, PLAN_NOTHING},
+        {"almost the same", 90000, 0, 90000 + PLAN_END_APART_MS, PLAN_NOTHING},
+        {"theirs is later", 90000, 0, 90001 + PLAN_END_APART_MS, PLAN_END_TIME},
+        {"theirs is sooner", 90000, 0, 89999 - PLAN_END_APART_MS, PLAN_END_TIME},
+        {"ours is for ever", 0, 0, 90000, PLAN_END_TIME},
+        {"theirs is for ever", 90000, 0, 0, PLAN_END_TIME},
+        {"paused, with as much left", 90000, 40000, 100000, PLAN_NOTHING},
+        {"paused, with less left", 90000, 40000, 90000, PLAN_END_TIME},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        enum sandbox_state state = cases[i].paused ? SANDBOX_STATE_PAUSED : SANDBOX_STATE_RUNNING;
+        struct sandbox row = {.desired = state,
+                              .observed = state,
+                              .end_at_ms = cases[i].ours,
+                              .paused_at_ms = cases[i].paused};
+        struct node_sandbox node = {.state = state, .has_end = true, .end_at_ms = cases[i].theirs};
+
+        printf("# %s\n", cases[i].name);
+        CHECK_INT(
+            plan_sandbox(&(struct plan_input){.row = &row, .node = &node, .now_ms = 50000}).step,
+            cases[i].step);
+    }
+}
+
 static void no_row_is_an_orphan(void)
 {
     struct node_sandbox node = {.state = SANDBOX_STATE_RUNNING};
@@ -156,4 +191,4 @@ static void abandoned_creations_wait_for_a_retry_only_with_a_key(void)
 TEST_MAIN(T(every_plan_is_allowed_by_the_table_of_states), T(agreement_needs_nothing),
           T(what_the_node_says_is_observed), T(what_should_be_stopped_is_stopped),
           T(no_row_is_an_orphan), T(pauses_are_followed_and_driven), T(another_policy_is_told_last),
-          T(abandoned_creations_wait_for_a_retry_only_with_a_key))
+          T(another_end_is_told), T(abandoned_creations_wait_for_a_retry_only_with_a_key))

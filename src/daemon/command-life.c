@@ -261,6 +261,9 @@ int command_start(struct commands *t, struct command_spec *spec_take, struct com
 
     memset(spec_take, 0, sizeof(*spec_take));
     r = command_table_make_room(t, e);
+    if (r == 0 && spec.id[0] && command_find(t, spec.id)) {
+        r = err_set(e, -EEXIST, "command_exists", "there is a command %s already", spec.id);
+    }
     if (r == 0 && t->config.workload) {
         r = workload_user(t->config.workload, spec.user, &user, e);
         if (r == -ENOENT) { /* the request's mistake, not a missing page */
@@ -273,7 +276,7 @@ int command_start(struct commands *t, struct command_spec *spec_take, struct com
     if (r < 0) {
         return r;
     }
-    c = command_table_add(t);
+    c = command_table_add(t, spec.id);
     r = spawn(c, &spec, t->config.workload ? &user : NULL, e);
     if (r < 0) {
         command_set_state(c, COMMAND_DRAINING);

@@ -88,7 +88,8 @@ void command_table_trim(struct commands *t, size_t keep);
 /* -EUSERS when there are too many with living processes. */
 MUST_CHECK int command_table_make_room(struct commands *t, struct err *e);
 /* A new command in the table, STARTING. */
-struct command *command_table_add(struct commands *t);
+/* id "": a new one. */
+struct command *command_table_add(struct commands *t, const char *id);
 void command_set_state(struct command *c, enum command_state state);
 /* Calls every listener, then frees the command if nothing holds it any more: c may be gone afterwards. */
 void command_notify(struct command *c);

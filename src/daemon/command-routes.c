@@ -114,9 +114,20 @@ static void on_gone(struct command_listener *l)
 
 /* ---- handlers ---- */
 
+/* The node has named it already when it took a snapshot before it. Clients cannot: their headers end at the node. */
+static int read_given_id(const struct request *req, struct command_spec *spec, struct err *e)
+{
+    const char *id = request_header(req, "x-space-command");
+
+    if (id && !id_valid(ID_COMMAND, id)) {
+        return err_set(e, -EINVAL, "invalid_header", "'x-space-command' is not a command's id");
+    }
+    return id ? str_copy(spec->id, sizeof(spec->id), id) : 0;
+}
+
 static void post_command(struct request *req)
 {
-    struct command_spec spec;
+    cleanup_command_spec struct command_spec spec = {0};
     struct command *c = NULL;
     struct follow_options options = {.start = true, .follow = true};
     struct err e = {0};
@@ -128,6 +139,9 @@ static void post_command(struct request *req)
     }
     if (r == 0) {
         r = command_spec_parse(request_json(req), &spec, &e);
+    }
+    if (r == 0) {
+        r = read_given_id(req, &spec, &e);
     }
     if (r == 0) {
         r = command_start(commands_of(req), &spec, &c, &e);

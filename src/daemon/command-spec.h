@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/id.h"
 
 #include <jansson.h>
 
@@ -28,6 +29,7 @@ struct pty_size {
 };
 
 struct command_spec {
+    char id[ID_SIZE];    /* the one that it gets; "": a new one */
     char **argv;         /* owned; ends with NULL, at least one */
     char **env;          /* owned; "K=V", ends with NULL; what the request adds */
     char *cwd;           /* owned; NULL: the user's home */

@@ -165,13 +165,17 @@ int command_table_make_room(struct commands *t, struct err *e)
     return 0;
 }
 
-struct command *command_table_add(struct commands *t)
+struct command *command_table_add(struct commands *t, const char *id)
 {
     struct command *c = xnew(struct command);
 
     c->t = t;
     c->serial = ++t->serial;
-    id_new(ID_COMMAND, c->id);
+    if (id[0]) {
+        memcpy(c->id, id, sizeof(c->id));
+    } else {
+        id_new(ID_COMMAND, c->id);
+    }
     c->report_fd = FD_NONE;
     c->in_fd = FD_NONE;
     c->streams[0].fd = FD_NONE;

@@ -138,7 +138,7 @@ void commands_figures(const struct commands *t, struct commands_figures *ret);
 
 /*
  * Forks; the command is STARTING. spec is taken over in any case. -EUSERS "too_many_commands", -EAGAIN
- * "process_limit", -EINVAL "user_not_found" are meant for the client.
+ * "process_limit", -EINVAL "user_not_found" are meant for the client. -EEXIST: spec's id is taken.
  */
 MUST_CHECK int command_start(struct commands *t, struct command_spec *spec_take,
                              struct command **ret, struct err *e);

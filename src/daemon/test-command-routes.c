@@ -50,15 +50,19 @@ static void guest_stop(struct guest *g)
     CHECK_INT(status, 0);
 }
 
+/* The id that the node gives the next command; NULL: none. */
+static const char *given_id;
+
 static struct channel_stream *ask(struct guest *g, const char *method, const char *target,
                                   const char *body, size_t len)
 {
     char length[24];
-    const struct channel_header header = {"content-length", length};
+    const struct channel_header headers[] = {{"content-length", length},
+                                             {"x-space-command", given_id}};
     struct channel_request q = {.method = method,
                                 .target = target,
-                                .headers = &header,
-                                .n_headers = body ? 1 : 0,
+                                .headers = headers,
+                                .n_headers = body ? (given_id ? 2 : 1) : 0,
                                 .has_body = body};
     struct channel_stream *s = NULL;
     struct err e = {0};
@@ -285,6 +289,27 @@ static void command_is_started_waited_for_listed_and_deleted(void)
     guest_stop(&g);
 }
 
+static void the_node_may_name_a_command(void)
+{
+    static const char body[] = "{\"argv\":[\"true\"]}";
+    static const char id[] = "cabcdefghijklmnopqrs";
+    struct guest g = guest_ready();
+    cleanup_json json_t *command = NULL;
+    cleanup_json json_t *taken = NULL;
+    cleanup_json json_t *wrong = NULL;
+
+    given_id = id;
+    command = start(&g, body);
+    CHECK_STR(json_get_string(command, "id", ""), id);
+    CHECK_INT(call(&g, "POST", "/commands", body, &taken), 409);
+    CHECK_STR(json_get_string(json_object_get(taken, "error"), "code", ""), "command_exists");
+    given_id = "sabcdefghijklmnopqrs";
+    CHECK_INT(call(&g, "POST", "/commands", body, &wrong), 400);
+    given_id = NULL;
+    CHECK_INT(call(&g, "GET", path_of(command, "?wait_ms=60000"), NULL, NULL), 200);
+    guest_stop(&g);
+}
+
 static void stream_begins_with_start_and_ends_with_end(void)
 {
     static const char body[] = "{\"shell\":\"echo out; sleep 0.1; echo err >&2; exit 4\"}";
@@ -429,7 +454,7 @@ static void killed_daemon_is_an_error_for_the_client(void)
 }
 
 TEST_MAIN(T(mistakes_are_named), T(command_is_started_waited_for_listed_and_deleted),
-          T(stream_begins_with_start_and_ends_with_end),
+          T(the_node_may_name_a_command), T(stream_begins_with_start_and_ends_with_end),
           T(client_that_goes_leaves_the_command_unless_it_said_otherwise),
           T(large_output_passes_a_slow_reader_whole),
           T(large_input_is_taken_whole_or_refused_clearly),

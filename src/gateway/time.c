@@ -121,8 +121,9 @@ int snapshot_print(json_t *snapshot, struct buf *out)
     if (!id_valid(ID_SNAPSHOT, id) || (!str_eq(kind, "disk") && !str_eq(kind, "full"))) {
         return -EPROTO;
     }
-    r = buf_printf(out, "{\"id\":\"%s\",\"kind\":\"%s\",\"keep\":%s", id, kind,
-                   json_get_bool(snapshot, "keep", false) ? "true" : "false");
+    r = buf_printf(out, "{\"id\":\"%s\",\"kind\":\"%s\",\"keep\":%s,\"past\":%s", id, kind,
+                   json_get_bool(snapshot, "keep", false) ? "true" : "false",
+                   json_get_bool(snapshot, "past", false) ? "true" : "false");
     for (size_t i = 0; i < ARRAY_SIZE(texts) && r == 0; i++) {
         r = print_text(out, shown[i], json_get_string(snapshot, texts[i], ""));
     }
@@ -338,15 +339,37 @@ static int reply_list(struct http_request *req, const char *name, json_t *list,
     return r < 0 ? bad_node(r, e) : reply_text(req, 200, &text, e);
 }
 
+/* Where the past of a fork goes on: a snapshot of the sandbox that it was forked from. */
+static int origin_print(json_t *origin, struct buf *out)
+{
+    const char *sandbox = json_get_string(origin, "sandbox", "");
+    const char *snapshot = json_get_string(origin, "snapshot", "");
+
+    if (!id_valid(ID_SANDBOX, sandbox) || !id_valid(ID_SNAPSHOT, snapshot)) {
+        return buf_add_str(out, ",\"origin\":null}");
+    }
+    return buf_printf(out, ",\"origin\":{\"sandbox\":\"%s\",\"snapshot\":\"%s\"}}", sandbox,
+                      snapshot);
+}
+
 int snapshot_list_handler(struct http_request *req, struct err *e)
 {
     cleanup_json json_t *answer = NULL;
+    cleanup_buf struct buf text = BUF_INIT(LIST_MAX);
     struct control_ask ask = {.method = "GET", .rest = "/snapshots"};
     int r = ask_node(req, &ask, &answer, e);
 
-    return r < 0 ? r
-                 : reply_list(req, "snapshots", json_object_get(answer, "snapshots"),
-                              snapshot_print, e);
+    if (r < 0) {
+        return r;
+    }
+    r = buf_add_str(&text, "{\"snapshots\":");
+    if (r == 0) {
+        r = list_print(json_object_get(answer, "snapshots"), snapshot_print, &text);
+    }
+    if (r == 0) {
+        r = origin_print(json_object_get(answer, "origin"), &text);
+    }
+    return r < 0 ? bad_node(r, e) : reply_text(req, 200, &text, e);
 }
 
 int history_handler(struct http_request *req, struct err *e)

@@ -7,7 +7,8 @@
 #define DAY_MS (24 * HOUR_MS)
 #define WEEK_MS (7 * DAY_MS)
 
-static const char *const recover_names[] = {"memory", "disk", "none"};
+static const char *const recover_names[] = {"memory", "disk", "none", NULL};
+static const char *const before_names[] = {"none", "disk", NULL};
 
 /* Every number of a policy: its name, its place, its bounds. */
 static const struct {
@@ -41,18 +42,41 @@ struct policy policy_default(void)
     return p;
 }
 
-static int read_recover(json_t *value, struct policy *p, struct err *e)
+/* The place of a word in a list that ends with NULL; -EINVAL. */
+static int find_word(const char *const *words, json_t *value)
 {
     const char *text = json_string_value(value);
 
-    for (size_t i = 0; text && i < ARRAY_SIZE(recover_names); i++) {
-        if (str_eq(text, recover_names[i])) {
-            p->recover = (enum policy_recover)i;
-            return 0;
+    for (int i = 0; text && words[i]; i++) {
+        if (str_eq(text, words[i])) {
+            return i;
         }
     }
-    return err_field(e, -EINVAL, "invalid_field", "recover",
-                     "'recover' must be 'memory', 'disk' or 'none'");
+    return -EINVAL;
+}
+
+static int read_recover(json_t *value, struct policy *p, struct err *e)
+{
+    int word = find_word(recover_names, value);
+
+    if (word < 0) {
+        return err_field(e, -EINVAL, "invalid_field", "recover",
+                         "'recover' must be 'memory', 'disk' or 'none'");
+    }
+    p->recover = (enum policy_recover)word;
+    return 0;
+}
+
+static int read_before(json_t *value, struct policy *p, struct err *e)
+{
+    int word = find_word(before_names, value);
+
+    if (word < 0) {
+        return err_field(e, -EINVAL, "invalid_field", "before_commands",
+                         "'before_commands' must be 'disk' or 'none'");
+    }
+    p->before_commands = (enum policy_before)word;
+    return 0;
 }
 
 static int read_number(const char *name, json_t *value, struct policy *p, struct err *e)
@@ -75,6 +99,15 @@ static int read_number(const char *name, json_t *value, struct policy *p, struct
                      name);
 }
 
+static int read_field(const char *name, json_t *value, struct policy *p, struct err *e)
+{
+    if (str_eq(name, "recover")) {
+        return read_recover(value, p, e);
+    }
+    return str_eq(name, "before_commands") ? read_before(value, p, e)
+                                           : read_number(name, value, p, e);
+}
+
 int policy_from_json(json_t *object, struct policy *ret, struct err *e)
 {
     struct policy p = policy_default();
@@ -86,8 +119,7 @@ int policy_from_json(json_t *object, struct policy *ret, struct err *e)
     }
     json_object_foreach(object, name, value)
     {
-        int r =
-            str_eq(name, "recover") ? read_recover(value, &p, e) : read_number(name, value, &p, e);
+        int r = read_field(name, value, &p, e);
 
         if (r < 0) {
             return r;
@@ -106,6 +138,7 @@ json_t *policy_to_json(const struct policy *policy)
         json_object_set_new(out, numbers[i].name, json_integer(*number_at(&copy, i)));
     }
     json_object_set_new(out, "recover", json_string(recover_names[policy->recover]));
+    json_object_set_new(out, "before_commands", json_string(before_names[policy->before_commands]));
     return out;
 }
 
@@ -119,7 +152,7 @@ bool policy_equal(const struct policy *a, const struct policy *b)
             return false;
         }
     }
-    return left.recover == right.recover;
+    return left.recover == right.recover && left.before_commands == right.before_commands;
 }
 
 struct tier {

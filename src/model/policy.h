@@ -23,6 +23,12 @@ enum policy_recover {
     POLICY_RECOVER_NONE
 };
 
+/* What is taken before each command starts. */
+enum policy_before {
+    POLICY_BEFORE_NONE,
+    POLICY_BEFORE_DISK
+};
+
 struct policy {
     uint32_t disk_every_s; /* 0: no snapshots by schedule */
     uint32_t full_every_s;
@@ -32,6 +38,7 @@ struct policy {
     uint32_t keep_month;
     uint32_t idle_pause_s; /* 0: never */
     enum policy_recover recover;
+    enum policy_before before_commands;
 };
 
 struct policy policy_default(void);

@@ -2,6 +2,7 @@
 #include "model/sandbox.h"
 
 #include "model/json-text.h"
+#include "model/lifetime.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -305,32 +306,11 @@ void sandbox_apply(struct sandbox *sb, const struct sandbox_patch *patch, int64_
     sb->changed_at_ms = now_ms;
 }
 
-/* Time stands still while nothing runs for its owner's account, and goes on where it was. */
-static void move_clock(struct sandbox *sb, enum sandbox_state to, int64_t now_ms)
-{
-    switch (to) {
-    case SANDBOX_STATE_PAUSED:
-    case SANDBOX_STATE_SUSPENDED:
-        sb->paused_at_ms = sb->paused_at_ms ? sb->paused_at_ms : now_ms;
-        break;
-    case SANDBOX_STATE_RUNNING:
-    case SANDBOX_STATE_STOPPED:
-    case SANDBOX_STATE_FAILED:
-        if (sb->paused_at_ms && sb->end_at_ms) {
-            sb->end_at_ms += MAX(now_ms - sb->paused_at_ms, (int64_t)0);
-        }
-        sb->paused_at_ms = 0;
-        break;
-    default:
-        break; /* under way: as it was */
-    }
-}
-
 void sandbox_move(struct sandbox *sb, struct sandbox_move move, const char *reason)
 {
     ASSERT(sb && move.now_ms > 0);
     sandbox_state_move(&sb->observed, move.to, move.by);
-    move_clock(sb, move.to, move.now_ms);
+    lifetime_enter(&sb->end_at_ms, &sb->paused_at_ms, move.to, move.now_ms);
     snprintf(sb->reason, sizeof(sb->reason), "%s", reason ? reason : "");
 }
 
@@ -464,9 +444,9 @@ json_t *sandbox_node_spec(const struct sandbox *sb, const char *organisation)
         json_decref(metadata);
         return NULL;
     }
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:o}", "id", sb->id, "template",
-                     sb->template_name, "vcpus", (int)sb->shape.vcpus, "memory_mib",
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:o, s:I}", "id", sb->id,
+                     "template", sb->template_name, "vcpus", (int)sb->shape.vcpus, "memory_mib",
                      (int)sb->shape.memory_mib, "disk_mib", (int)sb->shape.disk_mib, "env", env,
                      "metadata", metadata, "org", organisation, "project", sb->project, "policy",
-                     policy_to_json(&sb->policy));
+                     policy_to_json(&sb->policy), "end_at_ms", (json_int_t)sb->end_at_ms);
 }

@@ -24,6 +24,8 @@ static void fields_are_checked_and_named(void)
                  {"{\"disk_every_s\":\"5\"}", "disk_every_s"},
                  {"{\"keep_day\":-1}", "keep_day"},
                  {"{\"recover\":\"yes\"}", "recover"},
+                 {"{\"before_commands\":\"full\"}", "before_commands"},
+                 {"{\"before_commands\":1}", "before_commands"},
                  {"{\"color\":1}", "color"}};
     struct policy p;
     struct err e = {0};
@@ -35,6 +37,7 @@ static void fields_are_checked_and_named(void)
     CHECK_INT(parse("{\"disk_every_s\":5,\"recover\":\"disk\",\"keep_month\":0}", &p, &e), 0);
     CHECK(p.disk_every_s == 5 && p.recover == POLICY_RECOVER_DISK && p.keep_month == 0);
     CHECK_INT(p.keep_hour, policy_default().keep_hour);
+    CHECK_INT(p.before_commands, POLICY_BEFORE_NONE);
 }
 
 static void a_policy_survives_json(void)
@@ -45,6 +48,7 @@ static void a_policy_survives_json(void)
 
     p.full_every_s = 600;
     p.recover = POLICY_RECOVER_NONE;
+    p.before_commands = POLICY_BEFORE_DISK;
     json = policy_to_json(&p);
     CHECK_INT(policy_from_json(json, &back, NULL), 0);
     CHECK_MEM(&p, &back, sizeof(p));

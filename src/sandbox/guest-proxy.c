@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "http/proxy.h"
+#include "sandbox/before.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -130,11 +131,18 @@ static size_t pass_headers(struct http_request *req, struct channel_header *ret)
     return n;
 }
 
-static int start(struct http_request *req, struct channel *ch, const char *rest,
+/* What is asked of the guest. */
+struct asked {
+    const char *rest;    /* borrowed: the path */
+    const char *command; /* borrowed: the id of the command that it starts; "": the guest chooses */
+};
+
+static int start(struct http_request *req, struct channel *ch, const struct asked *asked,
                  struct guest_upstream *g, struct err *e)
 {
     const char *query = http_request_query_raw(req);
-    cleanup_free char *target = xasprintf("%s%s%s", rest, query ? "?" : "", query ? query : "");
+    cleanup_free char *target =
+        xasprintf("%s%s%s", asked->rest, query ? "?" : "", query ? query : "");
     struct channel_header headers[CHANNEL_HEADERS_MAX];
     struct channel_request request = {
         .method = http_request_method(req), .target = target, .headers = headers};
@@ -145,12 +153,22 @@ static int start(struct http_request *req, struct channel *ch, const char *rest,
         snprintf(length, sizeof(length), "%lld", (long long)http_body_length(req));
         headers[request.n_headers++] = (struct channel_header){"content-length", length};
     }
+    if (asked->command[0]) {
+        headers[request.n_headers++] = (struct channel_header){BEFORE_HEADER, asked->command};
+    }
     request.has_body = http_body_length(req) != 0;
     return channel_request(ch, &request, deadline_in_ms(SESSION_DEADLINE_MS), &g->stream, e);
 }
 
+static bool starts_command(const struct http_request *req, const char *rest)
+{
+    return str_eq(rest, "/commands") && str_eq(http_request_method(req), "POST");
+}
+
 int guest_proxy(struct http_request *req, struct resident *res, const char *rest, struct err *e)
 {
+    char command[ID_SIZE] = "";
+    const struct asked asked = {rest, command};
     const struct http_proxy_opts opts = {.body_limit = 0};
     struct guest_upstream g = {.headers = HTTP_HEADERS_INIT};
     struct channel *ch = NULL;
@@ -159,13 +177,16 @@ int guest_proxy(struct http_request *req, struct resident *res, const char *rest
     if (!path_is_open(rest)) {
         return err_set(e, -ENOENT, "not_found", "there is no such path in a sandbox");
     }
-    r = resident_guest_begin(res, &ch, e);
+    r = starts_command(req, rest) ? before_command(res, command, e) : 0;
+    if (r == 0) {
+        r = resident_guest_begin(res, &ch, e);
+    }
     if (r < 0) {
         return r;
     }
     http_body_limit(req, UINT64_MAX);
     http_request_io_timeout(req, 0);
-    r = start(req, ch, rest, &g, e);
+    r = start(req, ch, &asked, &g, e);
     if (r == 0) {
         r = http_proxy_run(req, &guest_ops, &g, &opts, e);
         channel_stream_free(g.stream);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/fs.h"
+#include "model/lifetime.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@ int record_from_request(json_t *body, struct record *ret, struct err *e)
         {"org", JSON_FIELD_STRING, JSON_NULLABLE},
         {"project", JSON_FIELD_STRING, JSON_NULLABLE},
         {"policy", JSON_FIELD_OBJECT, JSON_NULLABLE},
+        {"end_at_ms", JSON_FIELD_INT, 0},
     };
     struct record rec = {.state = SANDBOX_STATE_CREATING, .policy = policy_default()};
     uint8_t machine_id[16];
@@ -66,8 +68,15 @@ int record_from_request(json_t *body, struct record *ret, struct err *e)
                   ? json_deep_copy(json_object_get(body, "env"))
                   : json_object();
     rec.created_at_ms = clock_wall_ms();
+    rec.end_at_ms = MAX(json_get_int(body, "end_at_ms", 0), (int64_t)0);
     *ret = rec;
     return 0;
+}
+
+void record_enter(struct record *rec, enum sandbox_state to)
+{
+    rec->state = to;
+    lifetime_enter(&rec->end_at_ms, &rec->paused_at_ms, to, (int64_t)clock_wall_ms());
 }
 
 bool record_same_spec(const struct record *a, const struct record *b)
@@ -93,6 +102,10 @@ json_t *record_to_json(const struct record *rec)
 
     ASSERT(root);
     json_object_set_new(root, "policy", policy_to_json(&rec->policy));
+    json_object_set_new(root, "end_at_ms", json_integer(rec->end_at_ms));
+    json_object_set_new(root, "paused_at_ms", json_integer(rec->paused_at_ms));
+    json_object_set_new(root, "origin", json_string(rec->origin));
+    json_object_set_new(root, "origin_n", json_integer(rec->origin_n));
     if (rec->has_machine) {
         json_object_set_new(root, "machine",
                             json_pack("{s:s, s:i, s:I, s:i}", "id", rec->machine.id, "pid",
@@ -134,6 +147,7 @@ int record_from_json(json_t *root, struct record *ret)
         copy_field(root, "project", rec.project, sizeof(rec.project)) < 0 ||
         copy_field(root, "machine_id", rec.machine_id, sizeof(rec.machine_id)) < 0 ||
         copy_field(root, "reason", rec.reason, sizeof(rec.reason)) < 0 ||
+        copy_field(root, "origin", rec.origin, sizeof(rec.origin)) < 0 ||
         !sandbox_state_parse(json_get_string(root, "state", ""), &rec.state) ||
         shape_from_json(root, &rec.shape, NULL) < 0 ||
         (policy && policy_from_json(policy, &rec.policy, NULL) < 0) ||
@@ -144,6 +158,9 @@ int record_from_json(json_t *root, struct record *ret)
         str_eq(json_get_string(root, "accel", "tcg"), "kvm") ? QEMU_ACCEL_KVM : QEMU_ACCEL_TCG;
     rec.created_at_ms = (uint64_t)json_get_int(root, "created_at_ms", 0);
     rec.started_at_ms = (uint64_t)json_get_int(root, "started_at_ms", 0);
+    rec.end_at_ms = json_get_int(root, "end_at_ms", 0);
+    rec.paused_at_ms = json_get_int(root, "paused_at_ms", 0);
+    rec.origin_n = (uint32_t)json_get_int(root, "origin_n", 0);
     rec.disk_n = (uint32_t)json_get_int(root, "disk_n", 0);
     rec.last_n = (uint32_t)json_get_int(root, "last_n", 0);
     rec.parent_n = (uint32_t)json_get_int(root, "parent_n", 0);

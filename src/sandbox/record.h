@@ -31,11 +31,15 @@ struct record {
     uint64_t created_at_ms;
     uint64_t started_at_ms;
     enum qemu_accel accel;
+    int64_t end_at_ms;    /* its life ends then, see model/lifetime.h; 0: never */
+    int64_t paused_at_ms; /* its time stands still since then; 0: it does not */
     struct policy policy;
     bool wake_on_request; /* while paused: the next request resumes it */
     uint32_t disk_n;      /* which subvolume is the disk: see snapshot.h */
     uint32_t last_n;      /* the highest number ever used */
     uint32_t parent_n;    /* the snapshot that the present came after */
+    char origin[ID_SIZE]; /* it was forked from this sandbox; "": it was not */
+    uint32_t origin_n;    /* the snapshot there that its life began after; 0: none */
     bool has_machine;     /* machine says which */
     struct machine_record machine;
 };
@@ -43,6 +47,8 @@ struct record {
 void record_done(struct record *rec);
 /* The node API's POST body into a new record (state creating). Errors name the field. */
 MUST_CHECK int record_from_request(json_t *body, struct record *ret, struct err *e);
+/* Sets the state, and with it the clock of its life time. */
+void record_enter(struct record *rec, enum sandbox_state to);
 /* Do both ask for the same sandbox? What an idempotent create compares. */
 bool record_same_spec(const struct record *a, const struct record *b);
 

@@ -134,7 +134,7 @@ static int recover_one(struct resident *res, struct err *e)
 {
     switch (res->record.state) {
     case SANDBOX_STATE_PAUSING: /* the machine stands or runs: it is let run */
-        res->record.state = SANDBOX_STATE_RUNNING;
+        record_enter(&res->record, SANDBOX_STATE_RUNNING);
         return adopt_running(res, e);
     case SANDBOX_STATE_RUNNING:
         return adopt_running(res, e);
@@ -151,7 +151,7 @@ static int recover_one(struct resident *res, struct err *e)
         return resident_set_state(res, SANDBOX_STATE_STOPPED, NULL, RECORD_SURVIVES_HOST, e);
     case SANDBOX_STATE_RESUMING: /* a pause that was ending still has its machine; a start does not */
         if (res->record.has_machine) {
-            res->record.state = SANDBOX_STATE_RUNNING;
+            record_enter(&res->record, SANDBOX_STATE_RUNNING);
             return adopt_running(res, e);
         }
         return resident_set_state(res, SANDBOX_STATE_FAILED, "the start was interrupted",

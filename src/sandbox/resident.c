@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/resident.h"
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "model/lifetime.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -182,7 +184,7 @@ int resident_set_state(struct resident *res, enum sandbox_state to, const char *
     if (from != to) {
         ASSERT(sandbox_state_may_move(from, to, SANDBOX_BY_NODE) ||
                sandbox_state_may_move(from, to, SANDBOX_BY_CLIENT));
-        res->record.state = to;
+        record_enter(&res->record, to);
     }
     snprintf(res->record.reason, sizeof(res->record.reason), "%s", reason ? reason : "");
     r = write_record(res, durability, e);
@@ -198,6 +200,16 @@ int resident_set_state(struct resident *res, enum sandbox_state to, const char *
     return r;
 }
 
+int resident_save(struct resident *res, enum record_durability durability, struct err *e)
+{
+    int r;
+
+    pthread_mutex_lock(&res->lock);
+    r = write_record(res, durability, e);
+    pthread_mutex_unlock(&res->lock);
+    return r;
+}
+
 int resident_set_policy(struct resident *res, const struct policy *policy, struct err *e)
 {
     int r;
@@ -207,6 +219,34 @@ int resident_set_policy(struct resident *res, const struct policy *policy, struc
     r = write_record(res, RECORD_SURVIVES_HOST, e);
     pthread_mutex_unlock(&res->lock);
     return r;
+}
+
+int resident_set_end(struct resident *res, int64_t end_at_ms, struct err *e)
+{
+    int64_t now_ms = (int64_t)clock_wall_ms();
+    int64_t end = MAX(end_at_ms, (int64_t)0);
+    int r;
+
+    pthread_mutex_lock(&res->lock);
+    if (end > 0 && res->record.paused_at_ms > 0) {
+        end = MAX(end - (now_ms - res->record.paused_at_ms), (int64_t)1);
+    }
+    res->record.end_at_ms = end;
+    r = res->gone ? err_set(e, -ENOENT, "sandbox_not_found", "the sandbox has been deleted")
+                  : write_record(res, RECORD_SURVIVES_HOST, e);
+    pthread_mutex_unlock(&res->lock);
+    return r;
+}
+
+int64_t resident_end_at_ms(struct resident *res)
+{
+    int64_t end_at_ms;
+
+    pthread_mutex_lock(&res->lock);
+    end_at_ms =
+        lifetime_end(res->record.end_at_ms, res->record.paused_at_ms, (int64_t)clock_wall_ms());
+    pthread_mutex_unlock(&res->lock);
+    return end_at_ms;
 }
 
 bool resident_wakes(struct resident *res)
@@ -277,6 +317,9 @@ json_t *resident_to_json(struct resident *res)
                     res->record.reason[0] ? res->record.reason : NULL);
     ASSERT(out);
     json_object_set_new(out, "policy", policy_to_json(&res->record.policy));
+    json_object_set_new(out, "end_at_ms",
+                        json_integer(lifetime_end(res->record.end_at_ms, res->record.paused_at_ms,
+                                                  (int64_t)clock_wall_ms())));
     if (res->record.has_machine) {
         json_object_set_new(out, "pid", json_integer(res->record.machine.pid));
     }

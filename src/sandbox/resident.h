@@ -31,6 +31,7 @@ struct resident {
     pthread_mutex_t op;
     struct snapshot *snapshots; /* owned: newest first; guarded by op, as what follows */
     struct trace trace;
+    bool wants_thinning; /* its policy may want fewer snapshots: see retention.h */
     bool wants_recovery; /* its machine ended by itself: see recovery.h */
     unsigned recovery_tries;
     uint64_t recovery_since_ms;
@@ -77,8 +78,14 @@ void resident_free_all(struct node *node);
  */
 MUST_CHECK int resident_set_state(struct resident *res, enum sandbox_state to, const char *reason,
                                   enum record_durability durability, struct err *e);
+/* Writes the record as it is now. */
+MUST_CHECK int resident_save(struct resident *res, enum record_durability durability,
+                             struct err *e);
 MUST_CHECK int resident_set_policy(struct resident *res, const struct policy *policy,
                                    struct err *e);
+/* When its life ends, were its time to go on now (0: never). The node ends it then, should the control plane not. */
+MUST_CHECK int resident_set_end(struct resident *res, int64_t end_at_ms, struct err *e);
+int64_t resident_end_at_ms(struct resident *res);
 enum sandbox_state resident_state(struct resident *res);
 /* Paused, or about to be, or already being resumed: the next request resumes it, waiting for what is under way. */
 bool resident_wakes(struct resident *res);

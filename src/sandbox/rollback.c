@@ -112,7 +112,11 @@ static int switch_over(struct resident *res, struct resident *next, uint32_t par
     int old_disk;
     int r;
 
-    wanted.state = SANDBOX_STATE_RUNNING;
+    pthread_mutex_lock(&res->lock);
+    wanted.end_at_ms = res->record.end_at_ms; /* it may have been moved meanwhile */
+    wanted.paused_at_ms = res->record.paused_at_ms;
+    pthread_mutex_unlock(&res->lock);
+    record_enter(&wanted, SANDBOX_STATE_RUNNING);
     wanted.last_n = res->record.last_n;
     wanted.parent_n = parent_n;
     wanted.reason[0] = '\0';

@@ -2,6 +2,7 @@
 /* The node API's routes for what moves a sandbox through time: pause, snapshots, rollback, fork, history. */
 #include "sandbox/fork.h"
 #include "sandbox/history.h"
+#include "sandbox/lineage.h"
 #include "sandbox/pause.h"
 #include "sandbox/rollback.h"
 #include "sandbox/routes.h"
@@ -76,6 +77,7 @@ static json_t *show_snapshot(const struct resident *res, const struct snapshot *
 {
     json_t *out = snapshot_to_json(snap);
 
+    json_object_set_new(out, "past", json_boolean(lineage_is_past(res, snap)));
     for (const struct snapshot *s = res->snapshots; s; s = s->next) {
         if (s->n == snap->parent_n) {
             json_object_set_new(out, "parent_id", json_string(s->id));
@@ -119,7 +121,10 @@ int route_snapshot_take(struct http_request *req, struct err *e)
 int route_snapshot_list(struct http_request *req, struct err *e)
 {
     CLEANUP(resident_unrefp) struct resident *res = NULL;
+    char origin_snapshot[ID_SIZE];
+    char origin[ID_SIZE];
     json_t *all;
+    json_t *out;
     int r = route_find(req, &res, e);
 
     if (r < 0) {
@@ -131,7 +136,12 @@ int route_snapshot_list(struct http_request *req, struct err *e)
         json_array_append_new(all, show_snapshot(res, s));
     }
     pthread_mutex_unlock(&res->op);
-    return http_reply_json_take(req, 200, json_pack("{s:o}", "snapshots", all), e);
+    out = json_pack("{s:o}", "snapshots", all);
+    if (lineage_origin(res, origin, origin_snapshot)) {
+        json_object_set_new(
+            out, "origin", json_pack("{s:s, s:s}", "sandbox", origin, "snapshot", origin_snapshot));
+    }
+    return http_reply_json_take(req, 200, out, e);
 }
 
 /* With the op lock held on success. */
@@ -272,7 +282,8 @@ int route_fork(struct http_request *req, struct err *e)
 {
     static const struct json_field fields[] = {{"children", JSON_FIELD_ARRAY, JSON_REQUIRED},
                                                {"snapshot", JSON_FIELD_STRING, JSON_NULLABLE},
-                                               {"env", JSON_FIELD_STRING_MAP, JSON_NULLABLE}};
+                                               {"env", JSON_FIELD_STRING_MAP, JSON_NULLABLE},
+                                               {"end_at_ms", JSON_FIELD_INT, 0}};
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     struct resident *children[FORK_CHILDREN_MAX];
     char ids[FORK_CHILDREN_MAX][ID_SIZE];
@@ -291,6 +302,7 @@ int route_fork(struct http_request *req, struct err *e)
         return r;
     }
     wish.snapshot = json_get_string(body, "snapshot", NULL);
+    wish.end_at_ms = MAX(json_get_int(body, "end_at_ms", 0), (int64_t)0);
     wish.env = json_is_object(json_object_get(body, "env")) ? json_object_get(body, "env") : NULL;
     r = fork_sandbox(res, &wish, children, e);
     if (r < 0) {
@@ -338,6 +350,24 @@ int route_policy(struct http_request *req, struct err *e)
                   : resident_set_policy(res, &policy, e);
     pthread_mutex_unlock(&res->op);
     return r < 0 ? r : http_reply_json_take(req, 200, policy_to_json(&policy), e);
+}
+
+/* In wall-clock time, as if the sandbox were not paused; 0: never. Waits for no operation: time may be short. */
+int route_end(struct http_request *req, struct err *e)
+{
+    static const struct json_field fields[] = {{"end_at_ms", JSON_FIELD_INT, JSON_REQUIRED}};
+    CLEANUP(resident_unrefp) struct resident *res = NULL;
+    cleanup_json json_t *body = NULL;
+    int r = route_find(req, &res, e);
+
+    if (r == 0) {
+        r = body_of(req, fields, ARRAY_SIZE(fields), &body, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    r = resident_set_end(res, json_get_int(body, "end_at_ms", 0), e);
+    return r < 0 ? r : http_reply_json_take(req, 200, resident_to_json(res), e);
 }
 
 int route_trace(struct http_request *req, struct err *e)

@@ -254,6 +254,7 @@ static const struct http_route routes[] = {
     {"POST", "/v1/sandboxes/{id}/fork", route_fork, 0},
     {"GET", "/v1/sandboxes/{id}/trace", route_trace, 0},
     {"PATCH", "/v1/sandboxes/{id}/policy", route_policy, 0},
+    {"PATCH", "/v1/sandboxes/{id}/end", route_end, 0},
     {"GET", "/v1/sandboxes/{id}/history", route_history, 0},
     {"GET", "/v1/sandboxes/{id}/logs", logs, 0},
     {"*", "/v1/sandboxes/{id}/guest{rest...}", guest, 0},

@@ -7,7 +7,9 @@
 #include "sandbox/disk.h"
 #include "sandbox/guest.h"
 #include "sandbox/history.h"
+#include "sandbox/lifecycle.h"
 #include "sandbox/pause.h"
+#include "sandbox/retention.h"
 
 #include <string.h>
 #include <time.h>
@@ -16,11 +18,11 @@
 #define WORKERS 4
 #define CLOCK_EVERY_MS (60ull * 60 * 1000)
 #define IDLE_LOOK_MS 5000
+/* How long the control plane has to end a sandbox itself, or to say that its life is longer. */
+#define END_GRACE_MS 10000
 #define METRICS_DEADLINE_MS 2000
 /* Of one processor: a kernel and a daemon that wait use far less. */
 #define BUSY_PERCENT 10
-/* Below this share of the pool snapshots are given up. */
-#define POOL_SHORT_PERCENT 10
 /* Below this somebody has to stop writing. */
 #define POOL_LAST_BYTES (192ull << 20)
 #define POOL_STEP_BYTES (16ull << 20)
@@ -56,51 +58,6 @@ static bool is_due(struct resident *res, enum snapshot_kind kind, uint32_t every
     return every_s > 0 && now_ms - last_of_kind_ms(res, kind) >= (uint64_t)every_s * 1000;
 }
 
-/* Retention: what people made or marked stays, and what one would go back to. */
-static bool is_fixed(struct resident *res, const struct snapshot *s)
-{
-    return s->keep || str_eq(s->made_by, "request") || s == snapshot_newest(res, s->kind);
-}
-
-static void drop(struct resident *res, struct snapshot *s, const char *why)
-{
-    struct err e = {0};
-    char id[ID_SIZE];
-
-    memcpy(id, s->id, sizeof(id));
-    if (snapshot_delete(res, s, &e) < 0) {
-        log_warn(&(struct log_ctx){.sandbox = res->record.id},
-                 "cannot delete snapshot %s, ignoring: %s", id, e.msg);
-    } else {
-        history_add(res, "snapshot_deleted", "%s: %s", id, why);
-    }
-}
-
-static void thin_out(struct resident *res, uint64_t now_ms)
-{
-    cleanup_free struct policy_item *items = NULL;
-    cleanup_free struct snapshot **of = NULL;
-    size_t n = 0;
-
-    for (struct snapshot *s = res->snapshots; s; s = s->next) {
-        n++;
-    }
-    items = xnew_n(struct policy_item, n);
-    of = xnew_n(struct snapshot *, n);
-    n = 0;
-    for (struct snapshot *s = res->snapshots; s; s = s->next) {
-        of[n] = s;
-        items[n++] = (struct policy_item){s->created_at_ms, s->kind == SNAPSHOT_FULL,
-                                          is_fixed(res, s), false};
-    }
-    policy_thin(&res->record.policy, now_ms, items, n);
-    for (size_t i = 0; i < n; i++) {
-        if (items[i].drop) {
-            drop(res, of[i], "thinned out by age");
-        }
-    }
-}
-
 static void take_due(struct resident *res, uint64_t now_ms)
 {
     const struct policy *p = &res->record.policy;
@@ -118,7 +75,7 @@ static void take_due(struct resident *res, uint64_t now_ms)
                  "no snapshot by schedule, trying again: %s", e.msg);
         return;
     }
-    thin_out(res, now_ms);
+    res->wants_thinning = true;
 }
 
 /* ---- idleness ---- */
@@ -190,6 +147,29 @@ static void pause_if_idle(struct resident *res, uint64_t now_ms)
     }
 }
 
+/* ---- the end of its life ---- */
+
+/*
+ * Deleting it is the control plane's, which has had its time for it and may be away. Stopped it costs nothing but
+ * room, and nothing is lost should its life have been made longer behind our back.
+ */
+static void end_if_over(struct resident *res, uint64_t now_ms)
+{
+    int64_t end_at_ms = resident_end_at_ms(res);
+    struct err e = {0};
+
+    if (end_at_ms == 0 || (int64_t)now_ms < end_at_ms + END_GRACE_MS ||
+        resident_state(res) != SANDBOX_STATE_RUNNING) {
+        return;
+    }
+    history_add(res, "time_over", "stopped: its life time ended %lld s ago",
+                (long long)((int64_t)now_ms - end_at_ms) / 1000);
+    if (lifecycle_stop(res, &e) < 0) {
+        log_warn(&(struct log_ctx){.sandbox = res->record.id},
+                 "its time is over and it cannot be stopped, trying again: %s", e.msg);
+    }
+}
+
 /* ---- the clock ---- */
 
 /* An emulated guest has only its counter to go by: told the time once in a while, it stays right for months. */
@@ -205,62 +185,6 @@ static void set_clock(struct resident *res, uint64_t now_ms)
                        NULL) < 0) {
         res->mute_until_ms = now_ms + RESIDENT_MUTE_MS;
     }
-}
-
-/* ---- room ---- */
-
-static bool pool_is_short(const struct node *node)
-{
-    uint64_t free_bytes = 0;
-    uint64_t total_bytes = 0;
-
-    return node_pool_space(node, &free_bytes, &total_bytes) == 0 &&
-           (free_bytes < NODE_POOL_RESERVE_BYTES ||
-            free_bytes < total_bytes / 100 * POOL_SHORT_PERCENT);
-}
-
-static struct snapshot *oldest_spare(struct resident *res)
-{
-    struct snapshot *oldest = NULL;
-
-    for (struct snapshot *s = res->snapshots; s; s = s->next) {
-        if (!is_fixed(res, s)) {
-            oldest = s; /* the list is newest first */
-        }
-    }
-    return oldest;
-}
-
-/* One snapshot a look, the oldest on the node that nobody needs. */
-static void make_room(struct node *node)
-{
-    struct resident *chosen = NULL;
-    uint64_t chosen_ms = UINT64_MAX;
-
-    for (struct resident *res = resident_next_take(node, NULL); res;
-         res = resident_next_take(node, res)) {
-        const struct snapshot *s;
-
-        if (pthread_mutex_trylock(&res->op) != 0) {
-            continue;
-        }
-        s = oldest_spare(res);
-        if (s && s->created_at_ms < chosen_ms) {
-            chosen_ms = s->created_at_ms;
-            resident_unref(chosen);
-            chosen = resident_find(node, res->record.id);
-        }
-        pthread_mutex_unlock(&res->op);
-    }
-    if (!chosen) {
-        return;
-    }
-    pthread_mutex_lock(&chosen->op);
-    if (oldest_spare(chosen)) {
-        drop(chosen, oldest_spare(chosen), "the pool runs short of space");
-    }
-    pthread_mutex_unlock(&chosen->op);
-    resident_unref(chosen);
 }
 
 /* ---- the last reserve ---- */
@@ -356,6 +280,7 @@ static void look_at(struct resident *res)
 {
     uint64_t now_ms = clock_wall_ms();
 
+    end_if_over(res, now_ms);
     pause_if_idle(res, now_ms);
     if (pthread_mutex_trylock(&res->op) != 0) {
         return;
@@ -363,6 +288,10 @@ static void look_at(struct resident *res)
     if (!res->gone && resident_state(res) == SANDBOX_STATE_RUNNING) {
         take_due(res, now_ms);
         set_clock(res, now_ms);
+    }
+    if (!res->gone && res->wants_thinning) {
+        res->wants_thinning = false;
+        retention_thin(res, now_ms);
     }
     pthread_mutex_unlock(&res->op);
 }
@@ -377,8 +306,8 @@ static void look(struct worker *w)
             look_at(res);
         }
     }
-    if (w->index == 0 && pool_is_short(node)) {
-        make_room(node);
+    if (w->index == 0 && retention_pool_is_short(node)) {
+        IGNORE_RESULT(retention_make_room(node)); /* one a look */
     }
     if (w->index == 0) {
         guard_reserve(w->scheduler);

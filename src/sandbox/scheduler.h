@@ -5,8 +5,9 @@
  * sandbox that is busy with an operation is left for the next look. A guest that does not answer costs the
  * others of its thread two seconds once in a while, and is then left alone for minutes.
  *
- * Retention never touches what people made or marked, nor the newest of each kind in a sandbox's own past. When the
- * pool runs short it goes further and takes the oldest of what schedules made, whatever the policy.
+ * What is thinned out and what goes when the pool runs short: retention.h. A sandbox whose life time is over is
+ * stopped here when the control plane, whose work ending it is, has not done so for a while: no machine works on
+ * for ever because a gateway is down.
  *
  * Below a last reserve the sandbox with the largest disk of its own is paused, so that one guest that writes without
  * end stops itself and not everybody. A VMM whose guest has run into a full pool stands still without

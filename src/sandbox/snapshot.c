@@ -9,6 +9,7 @@
 #include "sandbox/disk.h"
 #include "sandbox/guest.h"
 #include "sandbox/history.h"
+#include "sandbox/lineage.h"
 #include "sandbox/resident.h"
 
 #include <fcntl.h>
@@ -324,10 +325,11 @@ int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct
     res->record.parent_n = snap.n;
     snapshot_adopt(res, &snap);
     *ret = snapshot_find(res, snap.id);
-    history_add(res, "snapshot", "%s %s, made by %s%s%s", kind_names[snap.kind], snap.id,
-                snap.made_by, snap.name[0] ? ", named " : "", snap.name);
+    history_add(res, "snapshot", "%s %s, made by %s%s%s%s%s", kind_names[snap.kind], snap.id,
+                snap.made_by, snap.command[0] ? ", before " : "", snap.command,
+                snap.name[0] ? ", named " : "", snap.name);
     /* Numbers in use are found again from the manifests: this write only saves the next start some work. */
-    IGNORE_RESULT(record_write(res->node->records_fd, &res->record, RECORD_SURVIVES_PROCESS));
+    IGNORE_RESULT(resident_save(res, RECORD_SURVIVES_PROCESS, NULL));
     return 0;
 }
 
@@ -341,14 +343,6 @@ static void unlink_from_list(struct resident *res, struct snapshot *snap)
         at = &(*at)->next;
     }
     *at = snap->next;
-    for (struct snapshot *s = res->snapshots; s; s = s->next) {
-        if (s->parent_n == snap->n) {
-            s->parent_n = snap->parent_n; /* what is shown; on disk nothing depends on it */
-        }
-    }
-    if (res->record.parent_n == snap->n) {
-        res->record.parent_n = snap->parent_n;
-    }
     free(snap);
 }
 
@@ -357,6 +351,7 @@ int snapshot_delete(struct resident *res, struct snapshot *snap, struct err *e)
     char name[40];
     int r;
 
+    lineage_take_out(res, snap);
     manifest_name(res, snap->n, name);
     /* First the manifest: what is left after a crash is then swept, never taken for a snapshot. */
     if (unlinkat(res->node->manifests_fd, name, 0) < 0 && errno != ENOENT) {

@@ -58,6 +58,10 @@ static void records_come_back_as_written(void)
     rec.has_machine = true;
     rec.machine = (struct machine_record){
         .id = "m0123456789abcdefghj", .pid = 12, .start_time = 1ull << 40, .slot = 7};
+    rec.end_at_ms = 1ll << 41;
+    rec.paused_at_ms = 1ll << 40;
+    memcpy(rec.origin, "s9876543210abcdefghj", ID_SIZE);
+    rec.origin_n = 17;
     CHECK_INT(record_write(fd, &rec, RECORD_SURVIVES_HOST), 0);
     REQUIRE(record_read(fd, rec.id, &back) == 0);
     CHECK(record_same_spec(&rec, &back));
@@ -65,6 +69,9 @@ static void records_come_back_as_written(void)
     CHECK_INT(back.state, SANDBOX_STATE_RUNNING);
     CHECK(back.has_machine && back.machine.start_time == rec.machine.start_time &&
           back.machine.slot == 7);
+    CHECK(back.end_at_ms == rec.end_at_ms && back.paused_at_ms == rec.paused_at_ms);
+    CHECK_STR(back.origin, rec.origin);
+    CHECK_INT(back.origin_n, 17);
     CHECK_INT(record_remove(fd, rec.id), 0);
     CHECK_INT(record_remove(fd, rec.id), 0);
     CHECK_INT(record_read(fd, rec.id, &back), -ENOENT);

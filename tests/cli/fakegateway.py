@@ -161,12 +161,13 @@ class Sandbox:
                        "created_at_ms": int(time.time() * 1000), "policy": body.get("policy", {"keep_day": 24})}
         self.snapshots = []  # (object, folder)
         self.paused_how = None
+        self.origin = None  # of a fork: {"sandbox": ..., "snapshot": ...}
 
     def snapshot(self, body, made_by, listed=True):
         folder = tempfile.mkdtemp(prefix="fake-snapshot-", dir=os.path.dirname(self.root))
         subprocess.run(["cp", "-a", self.root + "/.", folder], check=True)
         obj = {"id": new_id("n"), "kind": body.get("kind", "disk"), "keep": body.get("keep", False),
-               "name": body.get("name"), "made_by": made_by, "command": body.get("command"), "parent": None,
+               "name": body.get("name"), "made_by": made_by, "command": body.get("command"), "parent": None, "past": True,
                "created_at_ms": int(time.time() * 1000), "private_bytes": 1 << 20}
         self.folders.append(folder)
         if listed:
@@ -435,7 +436,7 @@ class Handler(socketserver.StreamRequestHandler):
         if not parts and self.method == "POST":
             return self.reply(201, sandbox.snapshot(self.json_body(), "request"))
         if not parts:
-            return self.reply(200, {"snapshots": [s for s, _ in reversed(sandbox.snapshots)]})
+            return self.reply(200, {"snapshots": [s for s, _ in reversed(sandbox.snapshots)], "origin": sandbox.origin})
         found = sandbox.find_snapshot(parts[0])
         if self.method == "DELETE":
             sandbox.snapshots.remove(found)

@@ -172,7 +172,7 @@ def bisect_finds_the_first_bad_one(env):
         check(env.gw.forks <= 5, "by halves: %d" % env.gw.forks)
     o = json.loads(env.ok("bisect", s.id, "--json", "--", "sh", "-c", "test $(cat n) -lt 6").out)
     equal((o["first_bad"]["id"], o["last_good"]["id"], o["command"]), (ids[6], ids[5], "c0123456789012345678"))
-    check(all(t["good"] == (ids.index(t["id"]) < 6) for t in o["tested"]), "what was tested")
+    check(all(t["good"] == ((ids + ["present"]).index(t["id"]) < 6) for t in o["tested"]), "what was tested")
     r = env.run("bisect", s.id, "--", "true")
     equal((r.code, r.out), (1, b""))
     contains(r.errors, "nothing to find")
@@ -183,6 +183,39 @@ def bisect_finds_the_first_bad_one(env):
     contains(env.run("bisect", env.gw.add_sandbox().id, "--", "true").errors, "no snapshots")
     contains(env.ok("bisect", s.id, "-v", "--", "sh", "-c", "echo seen; exit 1").errors, "seen")
     equal(len(env.gw.sandboxes), 2, "what is left of the forks")
+
+
+def bisect_walks_the_path_to_the_present(env):
+    parent = env.gw.add_sandbox()
+    child = env.gw.add_sandbox()
+    ids = {}
+    # The parent: 0, 1, 2; then rolled back to 1, which leaves 2 on a branch of its own; the child was forked from 1.
+    for s, steps in ((parent, (0, 1, 2)), (child, (3, 4, 5, 6))):
+        last = None
+        for n in steps:
+            put(s, "home/user/n", str(n))
+            ids[n] = env.ok("snapshot", s.id).text.strip()
+            s.find_snapshot(ids[n])[0]["parent"] = last
+            last = ids[n]
+    parent.find_snapshot(ids[2])[0]["past"] = False
+    child.find_snapshot(ids[5])[0]["past"] = False
+    child.origin = {"sandbox": parent.id, "snapshot": ids[1]}
+    looked = {}
+    for first_bad in (0, 1, 3, 4, 6):
+        o = json.loads(env.ok("bisect", child.id, "--json", "--", "sh", "-c", "test $(cat n) -lt %d" % first_bad).out)
+        equal(o["first_bad"]["id"], ids[first_bad])
+        looked.update({t["id"]: t["good"] for t in o["tested"]})
+    check(ids[2] not in looked and ids[5] not in looked, "what was rolled back from is on no path")
+    equal(env.ok("bisect", parent.id, "--", "sh", "-c", "test $(cat n) -lt 1").text.strip(), ids[1])
+    # Broken since the newest snapshot, by the command that it was taken before.
+    put(child, "home/user/n", "7")
+    child.find_snapshot(ids[6])[0]["command"] = "c0123456789012345678"
+    o = json.loads(env.ok("bisect", child.id, "--json", "--", "sh", "-c", "test $(cat n) -lt 7").out)
+    equal((o["first_bad"]["id"], o["last_good"]["id"], o["command"]), ("present", ids[6], "c0123456789012345678"))
+    # Without its parent the path is shorter, and still one.
+    env.gw.sandboxes.pop(parent.id).remove()
+    equal(env.ok("bisect", child.id, "--", "sh", "-c", "test $(cat n) -lt 4").text.strip(), ids[4])
+    equal(len(child.snapshots), 4, "snapshots of the present that are left")
 
 
 def bisect_that_is_interrupted_leaves_nothing(env):
@@ -200,4 +233,4 @@ def bisect_that_is_interrupted_leaves_nothing(env):
 
 main([pause_and_resume, snapshots_by_id_start_and_name, rollback_goes_back, fork_is_an_array, history_and_trace,
       policies_in_words_and_files, diff_lists_what_differs, diff_that_breaks_leaves_nothing,
-      bisect_finds_the_first_bad_one, bisect_that_is_interrupted_leaves_nothing])
+      bisect_finds_the_first_bad_one, bisect_walks_the_path_to_the_present, bisect_that_is_interrupted_leaves_nothing])

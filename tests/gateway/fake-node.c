@@ -18,7 +18,8 @@
 struct fake_sandbox {
     char id[ID_SIZE];
     char state[24];
-    char *spec;   /* owned; NULL for one that was not made by a request */
+    char *spec; /* owned; NULL for one that was not made by a request */
+    int64_t end_at_ms;
     char *policy; /* owned; JSON text; NULL: none was given */
 };
 
@@ -83,6 +84,7 @@ static json_t *show(const struct fake_sandbox *sb)
     json_t *out = json_pack("{s:s, s:s, s:s, s:I, s:n}", "id", sb->id, "state", sb->state, "accel",
                             "tcg", "started_at_ms", (json_int_t)1234567, "reason");
 
+    json_object_set_new(out, "end_at_ms", json_integer(sb->end_at_ms));
     if (sb->policy) {
         json_object_set_new(out, "policy", json_loads(sb->policy, 0, NULL));
     }
@@ -173,6 +175,7 @@ static int create(struct http_request *req, struct err *e)
     if (!sb) {
         sb = make(n, id, "running", spec);
         set_policy(sb, json_object_get(body, "policy"));
+        sb->end_at_ms = json_get_int(body, "end_at_ms", 0);
         n->made++;
     }
     if (!sb->spec || !str_eq(sb->spec, spec)) {
@@ -339,9 +342,9 @@ static int rollback(struct http_request *req, struct err *e)
 }
 
 /* With the lock held. */
-static json_t *make_children(struct fake_node *n, const struct fake_sandbox *parent,
-                             json_t *children)
+static json_t *make_children(struct fake_node *n, const struct fake_sandbox *parent, json_t *body)
 {
+    json_t *children = json_object_get(body, "children");
     json_t *all = json_array();
     json_t *id;
     size_t i;
@@ -352,6 +355,7 @@ static json_t *make_children(struct fake_node *n, const struct fake_sandbox *par
 
         if (!sb) {
             sb = make(n, json_string_value(id), "running", NULL);
+            sb->end_at_ms = json_get_int(body, "end_at_ms", 0);
             sb->policy = parent->policy ? xstrdup(parent->policy) : NULL;
             n->made++;
         }
@@ -384,7 +388,7 @@ static int fork_one(struct http_request *req, struct err *e)
     found = find(n, http_request_param(req, "id"));
     if (found) {
         parent = *found;
-        all = make_children(n, &parent, json_object_get(body, "children"));
+        all = make_children(n, &parent, body);
     }
     pthread_mutex_unlock(&n->mutex);
     if (!all) {
@@ -396,6 +400,29 @@ static int fork_one(struct http_request *req, struct err *e)
         return 0;
     }
     return http_reply_json_take(req, 201, json_pack("{s:o}", "sandboxes", all), e);
+}
+
+static int set_end(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    cleanup_json json_t *body = NULL;
+    struct fake_sandbox *sb;
+    int r = http_body_json(req, 1 << 16, &body, e);
+
+    if (r == 0) {
+        r = enter(req, FAKE_END, e);
+    }
+    if (r != 1) {
+        return r;
+    }
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, http_request_param(req, "id"));
+    if (sb) {
+        sb->end_at_ms = json_get_int(body, "end_at_ms", -1);
+    }
+    pthread_mutex_unlock(&n->mutex);
+    return sb ? http_reply_json_take(req, 200, json_incref(body), e)
+              : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox");
 }
 
 static int policy(struct http_request *req, struct err *e)
@@ -469,11 +496,11 @@ static int send_guest_data(struct http_request *req, const struct buf *data, str
 
 static json_t *one_snapshot(void)
 {
-    return json_pack("{s:s, s:i, s:i, s:s, s:I, s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:s}", "id",
+    return json_pack("{s:s, s:i, s:i, s:s, s:I, s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:s, s:b}", "id",
                      FAKE_SNAPSHOT_ID, "n", 1, "parent", 0, "kind", "disk", "created_at_ms",
                      (json_int_t)1234567, "made_by", "request", "command", "", "name", "before",
                      "keep", 1, "vmm_version", "secret of the node", "private_bytes", (json_int_t)0,
-                     "pause_us", (json_int_t)0, "parent_id", "n0000000000000000000");
+                     "pause_us", (json_int_t)0, "parent_id", "n0000000000000000000", "past", 1);
 }
 
 static int snapshots(struct http_request *req, struct err *e)
@@ -609,6 +636,7 @@ static const struct http_route routes[] = {
     {"POST", "/v1/sandboxes/{id}/rollback", rollback, 0},
     {"POST", "/v1/sandboxes/{id}/fork", fork_one, 0},
     {"PATCH", "/v1/sandboxes/{id}/policy", policy, 0},
+    {"PATCH", "/v1/sandboxes/{id}/end", set_end, 0},
     {"*", "/v1/sandboxes/{id}/snapshots", snapshots, 0},
     {"*", "/v1/sandboxes/{id}/snapshots/{snapshot}", snapshot, 0},
     {"GET", "/v1/sandboxes/{id}/history", history, 0},
@@ -771,6 +799,18 @@ void fake_node_set(struct fake_node *n, const char *id, const char *state)
         make(n, id, state, NULL);
     }
     pthread_mutex_unlock(&n->mutex);
+}
+
+int64_t fake_node_end_at_ms(struct fake_node *n, const char *id)
+{
+    struct fake_sandbox *sb;
+    int64_t end_at_ms;
+
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, id);
+    end_at_ms = sb ? sb->end_at_ms : -1;
+    pthread_mutex_unlock(&n->mutex);
+    return end_at_ms;
 }
 
 char *fake_node_policy(struct fake_node *n, const char *id)

@@ -25,6 +25,7 @@ enum fake_op {
     FAKE_ROLLBACK,
     FAKE_FORK,
     FAKE_POLICY,
+    FAKE_END,
     FAKE_SNAPSHOT, /* all of /snapshots, /history and /trace */
     FAKE_OP_COUNT_
 };
@@ -63,6 +64,8 @@ bool fake_node_has(struct fake_node *n, const char *id);
 /* Behind the gateway's back: makes, loses or changes one. state "" removes it. */
 void fake_node_set(struct fake_node *n, const char *id, const char *state);
 
+/* Until when the node keeps one, as it was told; -1: it has no such sandbox. */
+int64_t fake_node_end_at_ms(struct fake_node *n, const char *id);
 /* The policy under which the node keeps one; heap string of JSON, "" when it has none. */
 char *fake_node_policy(struct fake_node *n, const char *id);
 /* Every sandbox has this one snapshot. */

@@ -592,6 +592,8 @@ static void snapshots_are_shown_without_what_is_the_nodes(void)
     CHECK_STR(json_get_string(made.json, "parent", ""), "n0000000000000000000");
     CHECK_INT(listed.status, 200);
     CHECK_INT(json_array_size(json_object_get(listed.json, "snapshots")), 1);
+    CHECK(json_is_null(json_object_get(listed.json, "origin")));
+    CHECK(json_get_bool(made.json, "past", false));
     CHECK_STR(got.text, made.text);
     CHECK(strstr(listed.text, "secret") == NULL);
     CHECK_INT(changed.status, 200);
@@ -1030,10 +1032,39 @@ static void policy_that_did_not_arrive_is_told_later(void)
     CHECK_INT(fake_node_asked(w.node, FAKE_POLICY), 2); /* once is enough */
 }
 
-TEST_MAIN(T(pause_and_resume), T(bodies_are_strict), T(many_resumes_are_one),
-          T(resume_that_another_gateway_began_is_joined), T(delete_during_resume_wins),
-          T(resume_during_delete_starts_nothing), T(delete_during_pause_wins),
-          T(pause_and_resume_wait_for_each_other), T(pause_that_the_node_refuses_leaves_it_running),
+static void the_end_goes_to_the_node(void)
+{
+    WORLD(w);
+    cleanup_answer struct answer made = alice(&w, "POST", "/v1/sandboxes", "{\"timeout_s\":60}");
+    const char *id = json_get_string(made.json, "id", "");
+
+    CHECK_INT(made.status, 201);
+    CHECK_INT(fake_node_end_at_ms(w.node, id), w.now_ms + 60000);
+    {
+        cleanup_answer struct answer a = on(&w, id, "PATCH", "", "{\"timeout_s\":600}");
+
+        CHECK_INT(a.status, 200);
+        CHECK_INT(fake_node_end_at_ms(w.node, id), w.now_ms + 600000);
+    }
+    fake_node_fault(w.node, FAKE_END, FAKE_CUT);
+    {
+        cleanup_answer struct answer a = on(&w, id, "PATCH", "", "{\"timeout_s\":0}");
+
+        CHECK_INT(a.status, 200); /* it is written: it will hold */
+        CHECK_INT(fake_node_end_at_ms(w.node, id), w.now_ms + 600000);
+    }
+    fake_node_fault(w.node, FAKE_END, FAKE_FINE);
+    CHECK_INT(control_reconcile(w.control, NULL), 0);
+    CHECK_INT(fake_node_end_at_ms(w.node, id), 0);
+    CHECK_INT(control_reconcile(w.control, NULL), 0);
+    CHECK_INT(fake_node_asked(w.node, FAKE_END), 3); /* once is enough */
+}
+
+TEST_MAIN(T(pause_and_resume), T(the_end_goes_to_the_node), T(bodies_are_strict),
+          T(many_resumes_are_one), T(resume_that_another_gateway_began_is_joined),
+          T(delete_during_resume_wins), T(resume_during_delete_starts_nothing),
+          T(delete_during_pause_wins), T(pause_and_resume_wait_for_each_other),
+          T(pause_that_the_node_refuses_leaves_it_running),
           T(pause_without_an_answer_is_finished_by_the_reconciler),
           T(resume_without_an_answer_is_finished_by_the_reconciler),
           T(idle_one_is_woken_by_a_request), T(pause_may_be_asked_for_with_waking),
