@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "control/private.h"
-#include "model/lifetime.h"
 
 #include <stdio.h>
 
@@ -89,9 +88,8 @@ static void push_end(struct control *c, const struct sandbox *sb)
     struct node_call call = {.deadline_ns = deadline_in_ms(CONTROL_UNDO_MS)};
     struct log_ctx log = {.sandbox = sb->id};
     struct err e = {0};
-    int64_t end_at_ms = lifetime_end(sb->end_at_ms, sb->paused_at_ms, control_now_ms(c));
 
-    if (node_client_set_end(c->node, sb->id, end_at_ms, &call, &e) < 0) {
+    if (node_client_set_end(c->node, sb, control_now_ms(c), &call, &e) < 0) {
         log_warn(&log, "cannot tell the node the new end, retrying later: %s", e.msg);
         control_kick(c);
     }
@@ -124,7 +122,7 @@ int control_patch(struct control *c, const struct control_actor *actor, const ch
     if (r == 0 && patch->has_policy) {
         push_policy(c, ret);
     }
-    if (r == 0 && patch->has_timeout) {
+    if (r == 0 && (patch->has_timeout || patch->has_at_end)) {
         push_end(c, ret);
     }
     return r;

@@ -93,6 +93,7 @@ static json_t *fork_body(const struct creation *cr)
         json_array_append_new(children, json_string(cr->sbs[i].id));
     }
     json_object_set_new(body, "end_at_ms", json_integer(cr->sbs[0].end_at_ms));
+    json_object_set_new(body, "at_end", json_string(sandbox_at_end_name(cr->sbs[0].at_end)));
     if (fork->snapshot[0]) {
         json_object_set_new(body, "snapshot", json_string(fork->snapshot));
     }

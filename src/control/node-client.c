@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "control/node-client.h"
 
+#include "model/lifetime.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -96,7 +98,8 @@ int node_sandbox_from_json(json_t *json, struct node_sandbox *ret, struct err *e
     snprintf(sb.accel, sizeof(sb.accel), "%s", json_get_string(json, "accel", ""));
     snprintf(sb.reason, sizeof(sb.reason), "%s", json_get_string(json, "reason", ""));
     sb.started_at_ms = json_get_int(json, "started_at_ms", 0);
-    sb.has_end = json_is_integer(json_object_get(json, "end_at_ms"));
+    sb.has_end = json_is_integer(json_object_get(json, "end_at_ms")) &&
+                 sandbox_at_end_parse(json_get_string(json, "at_end", ""), &sb.at_end);
     sb.end_at_ms = json_get_int(json, "end_at_ms", 0);
     sb.has_policy = policy_from_json(json_object_get(json, "policy"), &sb.policy, NULL) == 0;
     *ret = sb;
@@ -315,14 +318,16 @@ int node_client_set_policy(struct node_client *node, const char *id, const struc
         call, /* ret */ NULL, e);
 }
 
-int node_client_set_end(struct node_client *node, const char *id, int64_t end_at_ms,
+int node_client_set_end(struct node_client *node, const struct sandbox *row, int64_t now_ms,
                         struct node_call *call, struct err *e)
 {
-    cleanup_json json_t *body = json_pack("{s:I}", "end_at_ms", (json_int_t)end_at_ms);
+    int64_t end_at_ms = lifetime_end(row->end_at_ms, row->paused_at_ms, now_ms);
+    cleanup_json json_t *body = json_pack("{s:I, s:s}", "end_at_ms", (json_int_t)end_at_ms,
+                                          "at_end", sandbox_at_end_name(row->at_end));
 
     return node_client_ask(
-        node, &(struct node_ask){.method = "PATCH", .id = id, .rest = "/end", .body = body}, call,
-        /* ret */ NULL, e);
+        node, &(struct node_ask){.method = "PATCH", .id = row->id, .rest = "/end", .body = body},
+        call, /* ret */ NULL, e);
 }
 
 int node_client_get(struct node_client *node, const char *target, struct node_call *call,

@@ -39,6 +39,7 @@ struct node_sandbox {
     struct policy policy;
     bool has_end;      /* it said until when it keeps the sandbox */
     int64_t end_at_ms; /* if its time went on now; 0: for ever */
+    enum sandbox_at_end at_end;
 };
 
 struct node_list {
@@ -84,9 +85,9 @@ MUST_CHECK int node_client_fork(struct node_client *node, const char *id, const 
 MUST_CHECK int node_client_set_policy(struct node_client *node, const char *id,
                                       const struct policy *policy, struct node_call *call,
                                       struct err *e);
-/* As node_sandbox.end_at_ms: the node ends it then, should we not. */
-MUST_CHECK int node_client_set_end(struct node_client *node, const char *id, int64_t end_at_ms,
-                                   struct node_call *call, struct err *e);
+/* When its life ends, and how, as the row says it now: the node ends it then, should we not. */
+MUST_CHECK int node_client_set_end(struct node_client *node, const struct sandbox *row,
+                                   int64_t now_ms, struct node_call *call, struct err *e);
 /* Any other exchange about a sandbox: rest is what follows its id, e.g. "/snapshots". *ret as in node_client_get(). */
 struct node_ask {
     const char *method;

@@ -67,8 +67,8 @@ static bool end_differs(const struct plan_input *in)
     int64_t theirs = in->node->end_at_ms;
 
     return in->node->has_end &&
-           ((ours == 0) != (theirs == 0) || ours > theirs + PLAN_END_APART_MS ||
-            theirs > ours + PLAN_END_APART_MS);
+           (in->row->at_end != in->node->at_end || (ours == 0) != (theirs == 0) ||
+            ours > theirs + PLAN_END_APART_MS || theirs > ours + PLAN_END_APART_MS);
 }
 
 static struct plan plan_present(const struct plan_input *in)

@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "control/private.h"
-#include "model/lifetime.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -170,9 +169,7 @@ static int drive_node(struct control *c, const struct sandbox *row, enum plan_st
         return node_client_act(c->node, row->id, "resume", /* body */ NULL, call, &node,
                                /* ret_json */ NULL, e);
     case PLAN_END_TIME:
-        return node_client_set_end(c->node, row->id,
-                                   lifetime_end(now.end_at_ms, now.paused_at_ms, control_now_ms(c)),
-                                   call, e);
+        return node_client_set_end(c->node, &now, control_now_ms(c), call, e);
     default:
         ASSERT(step == PLAN_POLICY);
         return node_client_set_policy(c->node, row->id, &now.policy, call, e);

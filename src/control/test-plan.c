@@ -152,6 +152,14 @@ static void another_end_is_told(void)
         {"paused, with less left", 90000, 40000, 90000, PLAN_END_TIME},
     };
 
+    CHECK_INT(plan_sandbox(&(struct plan_input){
+                               .row = &(struct sandbox){.desired = SANDBOX_STATE_RUNNING,
+                                                        .observed = SANDBOX_STATE_RUNNING,
+                                                        .at_end = SANDBOX_AT_END_PAUSE},
+                               .node = &(struct node_sandbox){.state = SANDBOX_STATE_RUNNING,
+                                                              .has_end = true}})
+                  .step,
+              PLAN_END_TIME);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         enum sandbox_state state = cases[i].paused ? SANDBOX_STATE_PAUSED : SANDBOX_STATE_RUNNING;
         struct sandbox row = {.desired = state,

@@ -444,9 +444,10 @@ json_t *sandbox_node_spec(const struct sandbox *sb, const char *organisation)
         json_decref(metadata);
         return NULL;
     }
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:o, s:I}", "id", sb->id,
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:o, s:I, s:s}", "id", sb->id,
                      "template", sb->template_name, "vcpus", (int)sb->shape.vcpus, "memory_mib",
                      (int)sb->shape.memory_mib, "disk_mib", (int)sb->shape.disk_mib, "env", env,
                      "metadata", metadata, "org", organisation, "project", sb->project, "policy",
-                     policy_to_json(&sb->policy), "end_at_ms", (json_int_t)sb->end_at_ms);
+                     policy_to_json(&sb->policy), "end_at_ms", (json_int_t)sb->end_at_ms, "at_end",
+                     sandbox_at_end_name(sb->at_end));
 }

@@ -22,6 +22,7 @@ struct fork_wish {
     const char *snapshot; /* borrowed; NULL: the present */
     const json_t *env;    /* borrowed; NULL: the parent's */
     int64_t end_at_ms;    /* of their lives; 0: never */
+    enum sandbox_at_end at_end;
 };
 
 /* Children in the order of their ids, each with a reference in ret[0..n). Idempotent by the children's ids. */

@@ -24,6 +24,23 @@ static int copy_field(json_t *root, const char *name, char *dst, size_t size)
     return str_copy(dst, size, json_get_string(root, name, ""));
 }
 
+int record_end_from_json(json_t *body, int64_t *ret_end_at_ms, enum sandbox_at_end *ret,
+                         struct err *e)
+{
+    int64_t end_at_ms = json_get_int(body, "end_at_ms", 0);
+
+    if (end_at_ms < 0) {
+        return err_field(e, -EINVAL, "out_of_range", "end_at_ms",
+                         "'end_at_ms' must be a time, or 0 for never");
+    }
+    if (!sandbox_at_end_parse(json_get_string(body, "at_end", ""), ret)) {
+        return err_field(e, -EINVAL, "invalid_field", "at_end",
+                         "'at_end' must be 'pause', 'sleep', 'stop' or ''");
+    }
+    *ret_end_at_ms = end_at_ms;
+    return 0;
+}
+
 int record_from_request(json_t *body, struct record *ret, struct err *e)
 {
     static const struct json_field fields[] = {
@@ -38,6 +55,7 @@ int record_from_request(json_t *body, struct record *ret, struct err *e)
         {"project", JSON_FIELD_STRING, JSON_NULLABLE},
         {"policy", JSON_FIELD_OBJECT, JSON_NULLABLE},
         {"end_at_ms", JSON_FIELD_INT, 0},
+        {"at_end", JSON_FIELD_STRING, 0},
     };
     struct record rec = {.state = SANDBOX_STATE_CREATING, .policy = policy_default()};
     uint8_t machine_id[16];
@@ -52,6 +70,9 @@ int record_from_request(json_t *body, struct record *ret, struct err *e)
     r = shape_from_json(body, &rec.shape, e);
     if (r == 0 && json_is_object(json_object_get(body, "policy"))) {
         r = policy_from_json(json_object_get(body, "policy"), &rec.policy, e);
+    }
+    if (r == 0) {
+        r = record_end_from_json(body, &rec.end_at_ms, &rec.at_end, e);
     }
     if (r < 0) {
         return r;
@@ -68,7 +89,6 @@ int record_from_request(json_t *body, struct record *ret, struct err *e)
                   ? json_deep_copy(json_object_get(body, "env"))
                   : json_object();
     rec.created_at_ms = clock_wall_ms();
-    rec.end_at_ms = MAX(json_get_int(body, "end_at_ms", 0), (int64_t)0);
     *ret = rec;
     return 0;
 }
@@ -103,6 +123,7 @@ json_t *record_to_json(const struct record *rec)
     ASSERT(root);
     json_object_set_new(root, "policy", policy_to_json(&rec->policy));
     json_object_set_new(root, "end_at_ms", json_integer(rec->end_at_ms));
+    json_object_set_new(root, "at_end", json_string(sandbox_at_end_name(rec->at_end)));
     json_object_set_new(root, "paused_at_ms", json_integer(rec->paused_at_ms));
     json_object_set_new(root, "origin", json_string(rec->origin));
     json_object_set_new(root, "origin_n", json_integer(rec->origin_n));
@@ -147,6 +168,7 @@ int record_from_json(json_t *root, struct record *ret)
         copy_field(root, "project", rec.project, sizeof(rec.project)) < 0 ||
         copy_field(root, "machine_id", rec.machine_id, sizeof(rec.machine_id)) < 0 ||
         copy_field(root, "reason", rec.reason, sizeof(rec.reason)) < 0 ||
+        record_end_from_json(root, &rec.end_at_ms, &rec.at_end, NULL) < 0 ||
         copy_field(root, "origin", rec.origin, sizeof(rec.origin)) < 0 ||
         !sandbox_state_parse(json_get_string(root, "state", ""), &rec.state) ||
         shape_from_json(root, &rec.shape, NULL) < 0 ||
@@ -158,7 +180,6 @@ int record_from_json(json_t *root, struct record *ret)
         str_eq(json_get_string(root, "accel", "tcg"), "kvm") ? QEMU_ACCEL_KVM : QEMU_ACCEL_TCG;
     rec.created_at_ms = (uint64_t)json_get_int(root, "created_at_ms", 0);
     rec.started_at_ms = (uint64_t)json_get_int(root, "started_at_ms", 0);
-    rec.end_at_ms = json_get_int(root, "end_at_ms", 0);
     rec.paused_at_ms = json_get_int(root, "paused_at_ms", 0);
     rec.origin_n = (uint32_t)json_get_int(root, "origin_n", 0);
     rec.disk_n = (uint32_t)json_get_int(root, "disk_n", 0);

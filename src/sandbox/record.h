@@ -11,6 +11,7 @@
 #include "model/names.h"
 #include "model/policy.h"
 #include "model/sandbox-state.h"
+#include "model/sandbox.h"
 #include "model/shape.h"
 
 #define RECORD_MAX (256u * 1024)
@@ -31,7 +32,8 @@ struct record {
     uint64_t created_at_ms;
     uint64_t started_at_ms;
     enum qemu_accel accel;
-    int64_t end_at_ms;    /* its life ends then, see model/lifetime.h; 0: never */
+    int64_t end_at_ms; /* its life ends then, see model/lifetime.h; 0: never */
+    enum sandbox_at_end at_end;
     int64_t paused_at_ms; /* its time stands still since then; 0: it does not */
     struct policy policy;
     bool wake_on_request; /* while paused: the next request resumes it */
@@ -49,6 +51,9 @@ void record_done(struct record *rec);
 MUST_CHECK int record_from_request(json_t *body, struct record *ret, struct err *e);
 /* Sets the state, and with it the clock of its life time. */
 void record_enter(struct record *rec, enum sandbox_state to);
+/* "end_at_ms" and "at_end" of a body that says when a life ends, and how. -EINVAL with field. */
+MUST_CHECK int record_end_from_json(json_t *body, int64_t *ret_end_at_ms, enum sandbox_at_end *ret,
+                                    struct err *e);
 /* Do both ask for the same sandbox? What an idempotent create compares. */
 bool record_same_spec(const struct record *a, const struct record *b);
 

@@ -221,10 +221,11 @@ int resident_set_policy(struct resident *res, const struct policy *policy, struc
     return r;
 }
 
-int resident_set_end(struct resident *res, int64_t end_at_ms, struct err *e)
+int resident_set_end(struct resident *res, int64_t end_at_ms, enum sandbox_at_end at_end,
+                     struct err *e)
 {
     int64_t now_ms = (int64_t)clock_wall_ms();
-    int64_t end = MAX(end_at_ms, (int64_t)0);
+    int64_t end = end_at_ms;
     int r;
 
     pthread_mutex_lock(&res->lock);
@@ -232,6 +233,7 @@ int resident_set_end(struct resident *res, int64_t end_at_ms, struct err *e)
         end = MAX(end - (now_ms - res->record.paused_at_ms), (int64_t)1);
     }
     res->record.end_at_ms = end;
+    res->record.at_end = at_end;
     r = res->gone ? err_set(e, -ENOENT, "sandbox_not_found", "the sandbox has been deleted")
                   : write_record(res, RECORD_SURVIVES_HOST, e);
     pthread_mutex_unlock(&res->lock);
@@ -317,6 +319,7 @@ json_t *resident_to_json(struct resident *res)
                     res->record.reason[0] ? res->record.reason : NULL);
     ASSERT(out);
     json_object_set_new(out, "policy", policy_to_json(&res->record.policy));
+    json_object_set_new(out, "at_end", json_string(sandbox_at_end_name(res->record.at_end)));
     json_object_set_new(out, "end_at_ms",
                         json_integer(lifetime_end(res->record.end_at_ms, res->record.paused_at_ms,
                                                   (int64_t)clock_wall_ms())));

@@ -84,7 +84,8 @@ MUST_CHECK int resident_save(struct resident *res, enum record_durability durabi
 MUST_CHECK int resident_set_policy(struct resident *res, const struct policy *policy,
                                    struct err *e);
 /* When its life ends, were its time to go on now (0: never). The node ends it then, should the control plane not. */
-MUST_CHECK int resident_set_end(struct resident *res, int64_t end_at_ms, struct err *e);
+MUST_CHECK int resident_set_end(struct resident *res, int64_t end_at_ms, enum sandbox_at_end at_end,
+                                struct err *e);
 int64_t resident_end_at_ms(struct resident *res);
 enum sandbox_state resident_state(struct resident *res);
 /* Paused, or about to be, or already being resumed: the next request resumes it, waiting for what is under way. */

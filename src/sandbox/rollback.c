@@ -114,6 +114,7 @@ static int switch_over(struct resident *res, struct resident *next, uint32_t par
 
     pthread_mutex_lock(&res->lock);
     wanted.end_at_ms = res->record.end_at_ms; /* it may have been moved meanwhile */
+    wanted.at_end = res->record.at_end;
     wanted.paused_at_ms = res->record.paused_at_ms;
     pthread_mutex_unlock(&res->lock);
     record_enter(&wanted, SANDBOX_STATE_RUNNING);

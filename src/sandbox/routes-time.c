@@ -283,7 +283,8 @@ int route_fork(struct http_request *req, struct err *e)
     static const struct json_field fields[] = {{"children", JSON_FIELD_ARRAY, JSON_REQUIRED},
                                                {"snapshot", JSON_FIELD_STRING, JSON_NULLABLE},
                                                {"env", JSON_FIELD_STRING_MAP, JSON_NULLABLE},
-                                               {"end_at_ms", JSON_FIELD_INT, 0}};
+                                               {"end_at_ms", JSON_FIELD_INT, 0},
+                                               {"at_end", JSON_FIELD_STRING, 0}};
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     struct resident *children[FORK_CHILDREN_MAX];
     char ids[FORK_CHILDREN_MAX][ID_SIZE];
@@ -298,11 +299,13 @@ int route_fork(struct http_request *req, struct err *e)
     if (r == 0) {
         r = read_children(body, ids, &wish.n, e);
     }
+    if (r == 0) {
+        r = record_end_from_json(body, &wish.end_at_ms, &wish.at_end, e);
+    }
     if (r < 0) {
         return r;
     }
     wish.snapshot = json_get_string(body, "snapshot", NULL);
-    wish.end_at_ms = MAX(json_get_int(body, "end_at_ms", 0), (int64_t)0);
     wish.env = json_is_object(json_object_get(body, "env")) ? json_object_get(body, "env") : NULL;
     r = fork_sandbox(res, &wish, children, e);
     if (r < 0) {
@@ -355,18 +358,23 @@ int route_policy(struct http_request *req, struct err *e)
 /* In wall-clock time, as if the sandbox were not paused; 0: never. Waits for no operation: time may be short. */
 int route_end(struct http_request *req, struct err *e)
 {
-    static const struct json_field fields[] = {{"end_at_ms", JSON_FIELD_INT, JSON_REQUIRED}};
+    static const struct json_field fields[] = {{"end_at_ms", JSON_FIELD_INT, JSON_REQUIRED},
+                                               {"at_end", JSON_FIELD_STRING, 0}};
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     cleanup_json json_t *body = NULL;
+    enum sandbox_at_end at_end = SANDBOX_AT_END_DELETE;
+    int64_t end_at_ms = 0;
     int r = route_find(req, &res, e);
 
     if (r == 0) {
         r = body_of(req, fields, ARRAY_SIZE(fields), &body, e);
     }
-    if (r < 0) {
-        return r;
+    if (r == 0) {
+        r = record_end_from_json(body, &end_at_ms, &at_end, e);
     }
-    r = resident_set_end(res, json_get_int(body, "end_at_ms", 0), e);
+    if (r == 0) {
+        r = resident_set_end(res, end_at_ms, at_end, e);
+    }
     return r < 0 ? r : http_reply_json_take(req, 200, resident_to_json(res), e);
 }
 

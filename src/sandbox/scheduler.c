@@ -151,8 +151,20 @@ static void pause_if_idle(struct resident *res, uint64_t now_ms)
 
 /*
  * Deleting it is the control plane's, which has had its time for it and may be away. Stopped it costs nothing but
- * room, and nothing is lost should its life have been made longer behind our back.
+ * room, and its disk is not lost should its life have been made longer behind our back.
  */
+static int end_life(struct resident *res, struct err *e)
+{
+    enum sandbox_at_end how = res->record.at_end;
+
+    if (how != SANDBOX_AT_END_PAUSE && how != SANDBOX_AT_END_SLEEP) {
+        return lifecycle_stop(res, e);
+    }
+    return pause_sandbox(
+        res, &(struct pause_wish){.durable = true, .wake_on_request = how == SANDBOX_AT_END_SLEEP},
+        e);
+}
+
 static void end_if_over(struct resident *res, uint64_t now_ms)
 {
     int64_t end_at_ms = resident_end_at_ms(res);
@@ -162,11 +174,11 @@ static void end_if_over(struct resident *res, uint64_t now_ms)
         resident_state(res) != SANDBOX_STATE_RUNNING) {
         return;
     }
-    history_add(res, "time_over", "stopped: its life time ended %lld s ago",
+    history_add(res, "time_over", "ended by its node: its life time ended %lld s ago",
                 (long long)((int64_t)now_ms - end_at_ms) / 1000);
-    if (lifecycle_stop(res, &e) < 0) {
+    if (end_life(res, &e) < 0) {
         log_warn(&(struct log_ctx){.sandbox = res->record.id},
-                 "its time is over and it cannot be stopped, trying again: %s", e.msg);
+                 "its time is over and it cannot be ended, trying again: %s", e.msg);
     }
 }
 

@@ -20,6 +20,7 @@ struct fake_sandbox {
     char state[24];
     char *spec; /* owned; NULL for one that was not made by a request */
     int64_t end_at_ms;
+    char at_end[8];
     char *policy; /* owned; JSON text; NULL: none was given */
 };
 
@@ -79,12 +80,19 @@ static struct fake_sandbox *make(struct fake_node *n, const char *id, const char
     return sb;
 }
 
+static void keep_end(struct fake_sandbox *sb, json_t *body)
+{
+    sb->end_at_ms = json_get_int(body, "end_at_ms", 0);
+    snprintf(sb->at_end, sizeof(sb->at_end), "%s", json_get_string(body, "at_end", "?"));
+}
+
 static json_t *show(const struct fake_sandbox *sb)
 {
     json_t *out = json_pack("{s:s, s:s, s:s, s:I, s:n}", "id", sb->id, "state", sb->state, "accel",
                             "tcg", "started_at_ms", (json_int_t)1234567, "reason");
 
     json_object_set_new(out, "end_at_ms", json_integer(sb->end_at_ms));
+    json_object_set_new(out, "at_end", json_string(sb->at_end));
     if (sb->policy) {
         json_object_set_new(out, "policy", json_loads(sb->policy, 0, NULL));
     }
@@ -175,7 +183,7 @@ static int create(struct http_request *req, struct err *e)
     if (!sb) {
         sb = make(n, id, "running", spec);
         set_policy(sb, json_object_get(body, "policy"));
-        sb->end_at_ms = json_get_int(body, "end_at_ms", 0);
+        keep_end(sb, body);
         n->made++;
     }
     if (!sb->spec || !str_eq(sb->spec, spec)) {
@@ -355,7 +363,7 @@ static json_t *make_children(struct fake_node *n, const struct fake_sandbox *par
 
         if (!sb) {
             sb = make(n, json_string_value(id), "running", NULL);
-            sb->end_at_ms = json_get_int(body, "end_at_ms", 0);
+            keep_end(sb, body);
             sb->policy = parent->policy ? xstrdup(parent->policy) : NULL;
             n->made++;
         }
@@ -418,7 +426,7 @@ static int set_end(struct http_request *req, struct err *e)
     pthread_mutex_lock(&n->mutex);
     sb = find(n, http_request_param(req, "id"));
     if (sb) {
-        sb->end_at_ms = json_get_int(body, "end_at_ms", -1);
+        keep_end(sb, body);
     }
     pthread_mutex_unlock(&n->mutex);
     return sb ? http_reply_json_take(req, 200, json_incref(body), e)
