@@ -6,11 +6,9 @@
 
 #include <fcntl.h>
 #include <linux/random.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -58,23 +56,6 @@ int machine_identify(const struct setup_spec *spec, struct err *e)
         return err_wrap(e, -errno, "setting the host name");
     }
     return 0;
-}
-
-int machine_loopback_up(struct err *e)
-{
-    cleanup_close int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct ifreq ifr = {.ifr_name = "lo"};
-
-    if (fd < 0) {
-        return err_wrap(e, -errno, "bringing the loopback interface up");
-    }
-    if (ioctl(fd, SIOCGIFFLAGS, &ifr) < 0) {
-        return err_wrap(e, -errno, "looking at the loopback interface");
-    }
-    ifr.ifr_flags |= IFF_UP | IFF_RUNNING;
-    return ioctl(fd, SIOCSIFFLAGS, &ifr) < 0
-               ? err_wrap(e, -errno, "bringing the loopback interface up")
-               : 0;
 }
 
 /* ---- figures ---- */

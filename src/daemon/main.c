@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/guest-init.h"
-#include "daemon/machine.h"
 #include "daemon/module.h"
+#include "daemon/network.h"
 #include "daemon/server.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@
 static int daemon_start(struct daemon *d, struct err *e)
 {
     struct workload_cgroups cgroups;
-    struct err lo = {0};
+    struct err net = {0};
     int port_fd;
     int r = guest_prepare(e);
 
@@ -42,8 +42,11 @@ static int daemon_start(struct daemon *d, struct err *e)
     if (r < 0) {
         return err_wrap(e, r, "listening for children");
     }
-    if (machine_loopback_up(&lo) < 0) {
-        log_warn(NULL, "%s, ignoring", lo.msg);
+    if (network_loopback_up(&net) < 0) {
+        log_warn(NULL, "%s, ignoring", net.msg);
+    }
+    if (network_eth0_up(&net) < 0) {
+        log_warn(NULL, "%s, ignoring", net.msg);
     }
     r = modules_init(d, e);
     if (r < 0) {

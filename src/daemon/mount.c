@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "daemon/network.h"
 #include "daemon/uevent.h"
 
 #include <fcntl.h>
@@ -193,11 +194,12 @@ static void write_file(int etc_fd, const char *name, const char *text)
 {
     cleanup_close int fd = FD_NONE;
     char line[128];
+    bool ended = text[0] && text[strlen(text) - 1] == '\n';
 
     if (!text[0]) {
         return;
     }
-    snprintf(line, sizeof(line), "%s\n", text);
+    snprintf(line, sizeof(line), "%s%s", text, ended ? "" : "\n");
     if (unlinkat(etc_fd, name, 0) < 0 && errno != ENOENT) {
         return; /* the workload has made a folder of it: its own affair */
     }
@@ -216,6 +218,7 @@ void mount_write_identity(const char *hostname, const char *machine_id)
     if (etc_fd >= 0) {
         write_file(etc_fd, "hostname", hostname);
         write_file(etc_fd, "machine-id", machine_id);
+        write_file(etc_fd, "resolv.conf", NETWORK_RESOLV_CONF);
     }
 }
 

@@ -241,6 +241,30 @@ int priv_machine_copy(struct priv_client *c, const struct priv_copy_request *req
     return r;
 }
 
+int priv_machine_socket(struct priv_client *c, const char *id, enum priv_socket_kind kind,
+                        int *ret_fd, struct err *e)
+{
+    struct priv_machine_socket body = {.kind = kind};
+    struct call call = {
+        .op = PRIV_OP_MACHINE_SOCKET, .repeatable = true, .body = &body, .len = sizeof(body)};
+    int r;
+
+    ASSERT(c && ret_fd);
+    if (str_copy(body.id, sizeof(body.id), id) < 0) {
+        return err_set(e, -EINVAL, "invalid_request", "an id has at most %u characters",
+                       PRIV_ID_SIZE - 1);
+    }
+    r = priv_call(c, &call, e);
+    if (r < 0) {
+        return r;
+    }
+    if (call.ret_fd < 0) {
+        return err_set(e, -EPROTO, NULL, "the node manager's answer lacks the socket");
+    }
+    *ret_fd = call.ret_fd;
+    return 0;
+}
+
 /* Subvolume calls carry a struct and bring back only a code. */
 static int priv_call_plain(struct priv_client *c, struct call call, struct err *e)
 {

@@ -86,6 +86,7 @@ enum priv_op {
     PRIV_OP_SUBVOL_CREATE,
     PRIV_OP_SUBVOL_SNAPSHOT,
     PRIV_OP_SUBVOL_DELETE,
+    PRIV_OP_MACHINE_SOCKET,
     PRIV_OP_COUNT_,
 };
 
@@ -98,6 +99,7 @@ enum priv_fd {
     PRIV_FD_KERNEL,
     PRIV_FD_INITRD,
     PRIV_FD_DEVICE_STATE,
+    PRIV_FD_NET, /* never sent: the jail makes the tap itself */
     PRIV_FD_COUNT_,
 };
 
@@ -144,6 +146,17 @@ enum priv_copy_fd {
     PRIV_COPY_FD_OUT,
     PRIV_COPY_FD_CONTROL,
     PRIV_COPY_FD_COUNT_,
+};
+
+enum priv_socket_kind {
+    PRIV_SOCKET_TCP, /* listening: every TCP connection that the guest makes */
+    PRIV_SOCKET_DNS, /* datagram: every UDP packet to port 53 that the guest sends */
+    PRIV_SOCKET_KIND_COUNT_,
+};
+
+struct priv_machine_socket {
+    char id[PRIV_ID_SIZE];
+    uint32_t kind; /* enum priv_socket_kind */
 };
 
 enum priv_subvol_kind {
@@ -246,6 +259,16 @@ struct priv_copy_request {
 };
 MUST_CHECK int priv_machine_copy(struct priv_client *c, const struct priv_copy_request *req,
                                  struct err *e);
+
+/*
+ * Opens a socket in the machine's network namespace, see jail/net.h: what the guest sends reaches whoever
+ * holds it, under the address that the guest meant (getsockname() of an accepted connection; IP_PKTINFO, which
+ * is on). There may be several of a kind, as when another process takes over: the kernel deals among them until
+ * the older ones are closed. *ret_fd is the caller's; it keeps the namespace alive, without a guest, until it is
+ * closed. -ENOENT "machine_not_found", -ESRCH "vmm_failed".
+ */
+MUST_CHECK int priv_machine_socket(struct priv_client *c, const char *id,
+                                   enum priv_socket_kind kind, int *ret_fd, struct err *e);
 
 /*
  * Subvolumes are made with owner space-sandbox and mode 0700. -EEXIST: the name is taken; -ENOENT:

@@ -111,7 +111,9 @@ static void start_sends_what_is_there_and_takes_the_pidfd(void)
 
     fake_start(&f, script);
     for (unsigned i = 0; i < PRIV_FD_COUNT_; i++) {
-        fds[i] = i == PRIV_FD_KERNEL || i == PRIV_FD_INITRD ? FD_NONE : STDIN_FILENO;
+        bool absent = i == PRIV_FD_KERNEL || i == PRIV_FD_INITRD || i == PRIV_FD_NET;
+
+        fds[i] = absent ? FD_NONE : STDIN_FILENO;
     }
     {
         CLEANUP(priv_client_freep) struct priv_client *c = priv_client_new(f.path);
@@ -123,7 +125,7 @@ static void start_sends_what_is_there_and_takes_the_pidfd(void)
     CHECK_INT(machine.pid, 42);
     fake_join(&f);
     CHECK_INT(f.last_op, PRIV_OP_MACHINE_START);
-    CHECK_INT(f.last_fds, PRIV_FD_COUNT_ - 2);
+    CHECK_INT(f.last_fds, PRIV_FD_COUNT_ - 3);
     CHECK_INT(f.last_start.fd_mask, 0xff & ~((1u << PRIV_FD_KERNEL) | (1u << PRIV_FD_INITRD)));
     CHECK_INT(f.last_start.vcpus, 2);
 }

@@ -6,6 +6,7 @@
  */
 #include "jail/filter.h"
 
+#include <linux/if_tun.h>
 #include <linux/kvm.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -174,6 +175,15 @@ const struct filter_rule filter_vmm_rules[] = {
     ALLOW_EQ("ioctl", 1, TCSETS),              /* QEMU's stdio console tries it; it is none */
     ALLOW_EQ("ioctl", 1, FIONREAD),            /* how much is there? */
     ALLOW_EQ("ioctl", 1, FIONBIO),             /* do not block */
+    ALLOW_EQ("ioctl", 1, TUNGETIFF),           /* the tap: has it headers? */
+    ALLOW_EQ("ioctl", 1, TUNGETFEATURES),      /* the same */
+    ALLOW_EQ("ioctl", 1, TUNGETVNETHDRSZ),     /* the same */
+    ALLOW_EQ("ioctl", 1, TUNSETVNETHDRSZ),     /* as long as virtio's */
+    ALLOW_EQ("ioctl", 1, TUNSETVNETLE),        /* and in its byte order */
+    ALLOW_EQ("ioctl", 1, TUNSETVNETBE),        /* QEMU tries it to see that it is refused */
+    ALLOW_EQ("ioctl", 1, TUNSETOFFLOAD),       /* what the guest's driver can do */
+    ALLOW_EQ("ioctl", 1, TUNSETSNDBUF),        /* how much may wait for the host */
+    ALLOW_EQ("ioctl", 1, TUNSETSTEERINGEBPF),  /* taking away a program that nobody has set */
     ALLOW_EQ("prctl", 0, PR_SET_NAME),         /* threads name themselves */
     ALLOW_EQ("prctl", 0, PR_GET_NAME),         /* the same */
     ALLOW_EQ("prctl", 0, PR_SET_NO_NEW_PRIVS), /* before QEMU's own filter */

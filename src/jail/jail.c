@@ -6,6 +6,7 @@
 #include "base/sock.h"
 #include "jail/filter.h"
 #include "jail/jail-internal.h"
+#include "jail/net.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -76,6 +77,7 @@ static void jail_reset_signals(void)
 static int jail_enter(const struct jail_spec *spec, int *error_fd, struct err *e)
 {
     static char *const no_environment[] = {NULL};
+    struct jail_spec inside = *spec; /* with what is made in here */
     gid_t kvm_gid = 0;
     int r;
 
@@ -89,11 +91,15 @@ static int jail_enter(const struct jail_spec *spec, int *error_fd, struct err *e
     if (FAULT("jail.session") || setsid() < 0 || sethostname("machine", 7) < 0) {
         return err_wrap(e, -errno, "making a session");
     }
+    r = jail_net(&inside.fds[PRIV_FD_NET], e);
+    if (r < 0) {
+        return r;
+    }
     r = jail_root(spec, &kvm_gid, e);
     if (r < 0) {
         return r;
     }
-    r = jail_fds(spec, error_fd, e);
+    r = jail_fds(&inside, error_fd, e);
     if (r < 0) {
         return r;
     }

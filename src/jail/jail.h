@@ -7,6 +7,7 @@
  *
  *   join      the machine's cgroups (given as open cgroup.procs files), then a cgroup namespace of
  *             its own
+ *   network   a tap, its address and the rules of net.h, in its own network namespace
  *   root      an empty tmpfs with read-only binds of the VMM's program, its libraries and firmware,
  *             a procfs that shows only this pid namespace, /dev/null, /dev/urandom and, when asked
  *             for, /dev/kvm; names for the descriptors that a VMM can only open by name; then

@@ -132,6 +132,7 @@ static int ask_for_vmm(struct machine *m, const struct machine_spec *spec, struc
     fds[PRIV_FD_KERNEL] = spec->kernel_fd;
     fds[PRIV_FD_INITRD] = spec->initrd_fd;
     fds[PRIV_FD_DEVICE_STATE] = spec->device_state_fd;
+    fds[PRIV_FD_NET] = FD_NONE;
     r = priv_machine_start(m->host.priv, &request, fds, &started, &m->pidfd, e);
     if (r < 0) {
         return r;

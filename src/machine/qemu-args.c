@@ -104,6 +104,10 @@ static void add_devices(struct writer *w, const struct qemu_args_spec *spec)
     add(w, "driver=raw,node-name=" QEMU_NODE_DISK ",file=disk-file,discard=unmap");
     add(w, "-device");
     add(w, "virtio-blk-device,drive=" QEMU_NODE_DISK);
+    add(w, "-netdev");
+    add(w, "tap,id=net,fd=%d,vhost=off", spec->net_fd);
+    add(w, "-device");
+    add(w, "virtio-net-device,netdev=net,mac=" QEMU_GUEST_MAC);
 }
 
 static void add_cmdline(struct writer *w, const struct qemu_args_spec *spec)

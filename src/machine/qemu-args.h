@@ -6,7 +6,7 @@
  * A base machine boots the kernel with its RAM written through to the memory file; every other machine
  * maps that file private (copy on write) and waits for a device state (-incoming defer). Both
  * have the same devices in the same order, since a device state fits only the machine it came from:
- * console (ISA serial), channel (virtio-serial, port "space.0"), disk (virtio-blk).
+ * console (ISA serial), channel (virtio-serial, port "space.0"), disk (virtio-blk), network (virtio-net on a tap).
  *
  * Source of the options: QEMU 10.0 documentation, system/invocation; "microvm" machine type.
  */
@@ -21,11 +21,13 @@
 #define QEMU_VERSION_MIN_MAJOR 8
 #define QEMU_VERSION_MIN_MINOR 2
 /* To be raised with every change of devices or kernel command line: saved base machines are tied to them. */
-#define QEMU_ARGS_VERSION 4
+#define QEMU_ARGS_VERSION 5
 #define QEMU_ARGS_MAX 64
 #define QEMU_ARGS_BYTES 4096
 /* The names by which QMP commands refer to what the command line made. */
 #define QEMU_NODE_DISK "disk"
+/* All guests have the same one: each is alone on its wire. The jail's rules (jail/net-rules.c) know it. */
+#define QEMU_GUEST_MAC "02:53:50:00:00:02"
 #define QEMU_FDSET_DEVICE_STATE "/dev/fdset/2"
 
 enum qemu_accel {
@@ -48,6 +50,7 @@ struct qemu_args_spec {
     int disk_fd;
     int qmp_fd;
     int channel_fd;
+    int net_fd;          /* a tap */
     int device_state_fd; /* without boot */
 };
 

@@ -33,7 +33,7 @@ static void assert_start(const struct priv_machine_start *m, size_t n_fds)
     ASSERT(m->uid_slot <= PRIV_MACHINE_SLOT_MAX && m->vcpus > 0 && m->vcpus <= PRIV_VCPUS_MAX);
     ASSERT(m->memory_mib >= PRIV_MEMORY_MIB_MIN && m->memory_mib <= PRIV_MEMORY_MIB_MAX);
     ASSERT(boot == !(m->flags & PRIV_MACHINE_INCOMING));
-    ASSERT(m->fd_mask < 1u << PRIV_FD_COUNT_ && n_fds == (size_t)__builtin_popcount(m->fd_mask));
+    ASSERT(m->fd_mask < 1u << PRIV_FD_NET && n_fds == (size_t)__builtin_popcount(m->fd_mask));
     ASSERT(!(m->fd_mask & (1u << PRIV_FD_KERNEL)) == !boot);
 }
 

@@ -11,16 +11,18 @@
 #include <unistd.h>
 
 static const int capabilities[] = {
-    CAP_SYS_ADMIN,    /* namespaces, mounts, subvolumes */
-    CAP_SYS_CHROOT,   /* entering a mount namespace */
-    CAP_SYS_PTRACE,   /* the namespaces of a process of another user */
-    CAP_SETUID,       /* the machine's user */
-    CAP_SETGID,       /* the machine's group */
-    CAP_SETPCAP,      /* emptying the bounding set in the jail */
-    CAP_KILL,         /* ending a machine */
-    CAP_FOWNER,       /* copying a subvolume that belongs to the sandbox manager */
-    CAP_CHOWN,        /* a new subvolume belongs to the sandbox manager */
-    CAP_DAC_OVERRIDE, /* the pool's folders belong to the sandbox manager, mode 0700 */
+    CAP_SYS_ADMIN,        /* namespaces, mounts, subvolumes */
+    CAP_SYS_CHROOT,       /* entering a mount namespace */
+    CAP_SYS_PTRACE,       /* the namespaces of a process of another user */
+    CAP_SETUID,           /* the machine's user */
+    CAP_SETGID,           /* the machine's group */
+    CAP_SETPCAP,          /* emptying the bounding set in the jail */
+    CAP_NET_ADMIN,        /* the tap, addresses and rules of a machine's own network namespace */
+    CAP_NET_BIND_SERVICE, /* port 53 in there */
+    CAP_KILL,             /* ending a machine */
+    CAP_FOWNER,           /* copying a subvolume that belongs to the sandbox manager */
+    CAP_CHOWN,            /* a new subvolume belongs to the sandbox manager */
+    CAP_DAC_OVERRIDE,     /* the pool's folders belong to the sandbox manager, mode 0700 */
 };
 
 /* Beside what a VMM needs, which inherits this filter: see jail/filter.h. */
@@ -60,6 +62,8 @@ static const struct filter_rule rules[] = {
     {.name = "prctl"},             /* the same */
     {.name = "seccomp"},           /* the jail's filter */
     {.name = "execve"},            /* the VMM */
+    {.name = "socket"},            /* netlink and listening sockets in a machine's namespace */
+    {.name = "bind"},              /* the same */
     {.name = "openat2"},           /* the pool, beneath its folders */
     {.name = "ioctl"},             /* subvolumes */
 };

@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/proc.h"
 #include "jail/jail.h"
+#include "jail/net.h"
 #include "machine/qemu-args.h"
 #include "privileged/fdcheck.h"
 #include "privileged/ops.h"
@@ -47,6 +48,7 @@ static int machine_args(const struct priv_machine_start *m, uint32_t tsc_khz, st
         .disk_fd = PRIV_JAIL_FD(PRIV_FD_DISK),
         .qmp_fd = PRIV_JAIL_FD(PRIV_FD_QMP),
         .channel_fd = PRIV_JAIL_FD(PRIV_FD_CHANNEL),
+        .net_fd = PRIV_JAIL_FD(PRIV_FD_NET),
         .device_state_fd = PRIV_JAIL_FD(PRIV_FD_DEVICE_STATE),
     };
     int r = qemu_args_build(&spec, ret);
@@ -249,4 +251,23 @@ int machine_stats_run(struct priv_ctx *ctx, const struct priv_request *req,
     int r = machine_need(ctx, m->id, &slot, e);
 
     return r < 0 ? r : cgroup_stats(&ctx->cgroups, m->id, slot, &answer->reply.u.stats, e);
+}
+
+int machine_socket_run(struct priv_ctx *ctx, const struct priv_request *req,
+                       struct priv_answer *answer, struct err *e)
+{
+    const struct priv_machine_socket *m = req->body;
+    cleanup_close int pidfd = FD_NONE;
+    uint32_t slot;
+    pid_t pid;
+    int r = machine_need(ctx, m->id, &slot, e);
+
+    if (r == 0) {
+        r = machine_vmm(ctx, m->id, slot, &pid, &pidfd, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    r = jail_net_socket(pidfd, ctx->network_fd, m->kind, &answer->fd, e);
+    return r < 0 ? err_wrap(e, r, "opening a socket in the network of machine '%s'", m->id) : 0;
 }

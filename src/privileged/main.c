@@ -134,6 +134,10 @@ static int open_everything(const struct options *options, struct priv_ctx *ctx, 
     if (r < 0) {
         return r;
     }
+    ctx->network_fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (ctx->network_fd < 0) {
+        return err_wrap(e, -errno, "opening the host's network namespace");
+    }
     snprintf(path, sizeof(path), "%s/node-manager.sock", options->run_dir);
     r = sock_listen_unix(path, SOCK_SEQPACKET, 0660, e);
     if (r < 0) {
@@ -179,7 +183,8 @@ static int run(const struct options *options, struct err *e)
     struct priv_ctx ctx = {.tsc_khz = tsc_measure_khz(),
                            .vmm_path = options->vmm,
                            .sandboxes_fd = FD_NONE,
-                           .snapshots_fd = FD_NONE};
+                           .snapshots_fd = FD_NONE,
+                           .network_fd = FD_NONE};
     struct server server = {.ctx = &ctx, .listen_fd = FD_NONE};
     const struct passwd *pw = getpwnam(options->user);
     int r;

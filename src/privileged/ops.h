@@ -20,6 +20,7 @@ struct priv_ctx {
     const char *vmm_path;         /* borrowed: lives as long as the process */
     int sandboxes_fd;             /* owned: the pool's folders */
     int snapshots_fd;             /* owned */
+    int network_fd;               /* owned: the node manager's own network namespace */
     uid_t owner_uid;              /* of everything in the pool: the sandbox manager's user */
     gid_t owner_gid;
 };
@@ -66,6 +67,7 @@ bool priv_id_valid(const char id[PRIV_ID_SIZE]);
 bool machine_start_valid(const void *body);
 bool machine_id_valid(const void *body);
 bool machine_copy_valid(const void *body);
+bool machine_socket_valid(const void *body);
 bool machine_next_valid(const void *body);
 bool subvol_valid(const void *body);
 bool subvol_snapshot_valid(const void *body);
@@ -80,6 +82,7 @@ PRIV_HANDLER(machine_kill_run);
 PRIV_HANDLER(machine_next_run);
 PRIV_HANDLER(machine_stats_run);
 PRIV_HANDLER(machine_copy_run);
+PRIV_HANDLER(machine_socket_run);
 PRIV_HANDLER(subvol_create_run);
 PRIV_HANDLER(subvol_snapshot_run);
 PRIV_HANDLER(subvol_delete_run);

@@ -5,11 +5,13 @@
 #include "base/sock.h"
 #include "base/test.h"
 #include "ipc/seqpacket.h"
+#include "jail/net.h"
 #include "machine/memory-copy.h"
 #include "privileged/testbed.h"
 
 #include <fcntl.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -282,7 +284,7 @@ static void the_jail_has_no_privilege(void)
     CHECK(strstr(buf_str(&status), "\nCapAmb:\t0000000000000000\n"));
     CHECK_ASK(&m, "0 0", "limit 4"); /* core */
     CHECK_ASK(&m, "1024 1024", "limit 7");
-    CHECK_ASK(&m, "0 1 2 3 4 5 6 7 10 ", "fds");
+    CHECK_ASK(&m, "0 1 2 3 4 5 6 7 10 11 ", "fds");
 }
 
 static void the_jail_sees_little_and_nothing_once_sealed(void)
@@ -322,32 +324,39 @@ static void the_jail_sees_little_and_nothing_once_sealed(void)
     CHECK_INT(priv_machine_seal(t->client, "s2", &e), -ENOENT);
 }
 
-/* In a child: the machine's network namespace has nothing but a loopback that is down. */
-static int network_is_empty(pid_t pid)
+/* In a child: the machine's network namespace has its tap, a loopback interface, and nothing else. */
+static int network_is_an_island(pid_t pid)
 {
     cleanup_free char *path = xasprintf("/proc/%d/ns/net", (int)pid);
     cleanup_close int ns_fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct sockaddr_in out = {
+        .sin_family = AF_INET, .sin_port = htons(9), .sin_addr = {0x01010101}};
     cleanup_close int fd = FD_NONE;
     struct if_nameindex *names;
-    struct ifreq request = {.ifr_name = "lo"};
+    bool known = true;
     int n = 0;
 
     if (ns_fd < 0 || setns(ns_fd, CLONE_NEWNET) < 0) {
         return 1;
     }
-    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     names = if_nameindex();
     while (names && names[n].if_index) {
+        known = known && (str_eq(names[n].if_name, "lo") || str_eq(names[n].if_name, JAIL_NET_TAP));
         n++;
     }
     if_freenameindex(names);
-    if (n != 1 || ioctl(fd, SIOCGIFFLAGS, &request) < 0) {
+    if (n != 2 || !known) {
         return 2;
     }
-    return request.ifr_flags & IFF_UP ? 3 : 0;
+    /* Nothing that begins in there leaves: the address is local, and the output rules want a port. */
+    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, (struct sockaddr *)&out, sizeof(out)) < 0 || send(fd, "x", 1, 0) != -1) {
+        return 3;
+    }
+    return errno == EPERM ? 0 : 4;
 }
 
-static void the_jail_has_no_network(void)
+static void the_jail_is_an_island(void)
 {
     NEW_TESTBED(t)
     cleanup_machine struct testbed_machine m = {0};
@@ -360,10 +369,47 @@ static void the_jail_has_no_network(void)
     REQUIRE(testbed_machine_start(t, &m, &e) == 0);
     pid = fork();
     if (pid == 0) {
-        _exit(network_is_empty(m.machine.pid));
+        _exit(network_is_an_island(m.machine.pid));
     }
     REQUIRE(waitpid(pid, &status, 0) == pid);
     CHECK_INT(WEXITSTATUS(status), 0);
+}
+
+static int int_option(int fd, int level, int option)
+{
+    int value = -1;
+    socklen_t len = sizeof(value);
+
+    return getsockopt(fd, level, option, &value, &len) < 0 ? -1 : value;
+}
+
+static void sockets_of_a_machine_can_be_had_again_and_again(void)
+{
+    NEW_TESTBED(t)
+    cleanup_machine struct testbed_machine m = {0};
+    struct err e = {0};
+    int fd = FD_NONE;
+
+    REQUIRE(testbed_start(t, &usual) == 0);
+    testbed_machine_init(t, &m, "s1", 1);
+    CHECK_INT(priv_machine_socket(t->client, "s1", PRIV_SOCKET_TCP, &fd, &e), -ENOENT);
+    CHECK_STR(e.reason, "machine_not_found");
+    REQUIRE(testbed_machine_start(t, &m, &e) == 0);
+    for (int i = 0; i < 2; i++) { /* the second time beside the first */
+        cleanup_close int tcp_fd = FD_NONE;
+        cleanup_close int dns_fd = FD_NONE;
+        cleanup_close int again_fd = FD_NONE;
+
+        CHECK_INT(priv_machine_socket(t->client, "s1", PRIV_SOCKET_TCP, &tcp_fd, &e), 0);
+        CHECK_INT(priv_machine_socket(t->client, "s1", PRIV_SOCKET_TCP, &again_fd, &e), 0);
+        CHECK_INT(priv_machine_socket(t->client, "s1", PRIV_SOCKET_DNS, &dns_fd, &e), 0);
+        CHECK_INT(int_option(tcp_fd, SOL_SOCKET, SO_ACCEPTCONN), 1);
+        CHECK_INT(int_option(tcp_fd, SOL_IP, IP_TRANSPARENT), 1);
+        CHECK_INT(int_option(dns_fd, SOL_SOCKET, SO_TYPE), SOCK_DGRAM);
+        CHECK_INT(int_option(dns_fd, SOL_IP, IP_PKTINFO), 1);
+    }
+    CHECK_INT(priv_machine_kill(t->client, "s1", &e), 0);
+    CHECK_INT(priv_machine_socket(t->client, "s1", PRIV_SOCKET_DNS, &fd, &e), -ENOENT);
 }
 
 static void forbidden_calls_end_the_process(void)
@@ -711,9 +757,10 @@ TEST_MAIN(T(malformed_requests_close_the_connection), T(another_user_is_refused)
           T(a_machine_runs_and_goes_without_a_trace), T(two_machines_never_share_a_user),
           T(wrong_descriptors_are_refused), T(memory_file_of_wrong_mode_is_refused),
           T(the_jail_has_no_privilege), T(the_jail_sees_little_and_nothing_once_sealed),
-          T(the_jail_has_no_network), T(forbidden_calls_end_the_process),
-          T(refused_calls_fail_but_do_not_kill), T(limits_are_in_place_and_hold),
-          T(a_machine_that_ended_is_listed_until_killed), T(machines_outlive_the_node_manager),
-          T(a_failed_start_leaves_nothing), T(a_crash_in_a_start_is_cleared_up),
+          T(the_jail_is_an_island), T(sockets_of_a_machine_can_be_had_again_and_again),
+          T(forbidden_calls_end_the_process), T(refused_calls_fail_but_do_not_kill),
+          T(limits_are_in_place_and_hold), T(a_machine_that_ended_is_listed_until_killed),
+          T(machines_outlive_the_node_manager), T(a_failed_start_leaves_nothing),
+          T(a_crash_in_a_start_is_cleared_up),
           T(a_copier_copies_what_is_private_and_ends_with_its_machine), T(wrong_copies_are_refused),
           T(stop_is_clean))

@@ -209,6 +209,7 @@ void testbed_machine_init(struct testbed *t, struct testbed_machine *m, const ch
     m->fds[PRIV_FD_CONSOLE] = make_file(t, "console", O_WRONLY | O_APPEND, 0600, 0);
     m->fds[PRIV_FD_KERNEL] = FD_NONE;
     m->fds[PRIV_FD_INITRD] = FD_NONE;
+    m->fds[PRIV_FD_NET] = FD_NONE;
     m->fds[PRIV_FD_DEVICE_STATE] = make_file(t, "device", O_RDONLY, 0600, 100);
     ASSERT(m->fds[PRIV_FD_QMP] >= 0 && m->fds[PRIV_FD_CHANNEL] >= 0);
 }

@@ -57,6 +57,13 @@ bool machine_copy_valid(const void *body)
            m->memory_mib <= PRIV_MEMORY_MIB_MAX;
 }
 
+bool machine_socket_valid(const void *body)
+{
+    const struct priv_machine_socket *m = body;
+
+    return priv_id_valid(m->id) && m->kind < PRIV_SOCKET_KIND_COUNT_;
+}
+
 bool machine_next_valid(const void *body)
 {
     static const struct priv_machine_id begin = {.id = ""};

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The decisions. */
+#include "model/netpolicy.h"
+
+#include "model/netpolicy-private.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const action_names[] = {"deny", "allow", "inspect", "ask"};
+
+const char *netpolicy_action_name(enum netpolicy_action action)
+{
+    return action_names[action];
+}
+
+json_t *netpolicy_json(const struct netpolicy *policy)
+{
+    return policy->json;
+}
+
+bool netpolicy_observes(const struct netpolicy *policy)
+{
+    return policy->observe;
+}
+
+bool netpolicy_is_closed(const struct netpolicy *policy)
+{
+    for (size_t i = 0; i < policy->n_rules; i++) {
+        if (policy->rules[i].action != NETPOLICY_DENY) {
+            return false;
+        }
+    }
+    return !policy->observe;
+}
+
+static bool rule_holds(const struct netrule *rule, struct in_addr addr)
+{
+    if (rule->kind == NETRULE_CIDR) {
+        return ((ntohl(addr.s_addr) ^ ntohl(rule->net.s_addr)) & rule->mask) == 0;
+    }
+    return rule->kind == NETRULE_ANYWHERE;
+}
+
+static bool has_method(const struct netrule *rule, const char *method)
+{
+    for (size_t i = 0; rule->methods && rule->methods[i]; i++) {
+        if (str_eq(rule->methods[i], method)) {
+            return true;
+        }
+    }
+    return !rule->methods;
+}
+
+/* Beside name or address: the port, and of a request what it is. A connection may yet bring one that fits. */
+static bool rule_fits(const struct netrule *rule, const struct netpolicy_query *q)
+{
+    if (q->port < rule->port_min || q->port > rule->port_max) {
+        return false;
+    }
+    if (!q->method) {
+        return true;
+    }
+    return has_method(rule, q->method) &&
+           (!rule->path || (q->path && str_starts(q->path, rule->path)));
+}
+
+/* The first rule of this name that fits and comes before best, which is -1 for none yet. */
+static int better_by_name(const struct netpolicy *p, const struct netpolicy_query *q,
+                          const char *host, bool below, int best)
+{
+    int i = netpolicy_first(p, host, below);
+
+    while (i >= 0 && (best < 0 || i < best)) {
+        if (rule_fits(&p->rules[i], q)) {
+            return i;
+        }
+        i = p->rules[i].next;
+    }
+    return best;
+}
+
+static int find_by_name(const struct netpolicy *p, const struct netpolicy_query *q)
+{
+    const char *at = q->name;
+    int best;
+
+    if (str_empty(q->name)) {
+        return -1;
+    }
+    best = better_by_name(p, q, q->name, /* below */ false, -1);
+    while ((at = strchr(at, '.'))) {
+        at++;
+        best = better_by_name(p, q, at, /* below */ true, best);
+    }
+    return best;
+}
+
+static int find_rule(const struct netpolicy *p, const struct netpolicy_query *q)
+{
+    int best = find_by_name(p, q);
+
+    for (size_t k = 0; k < p->n_by_addr; k++) {
+        int i = p->by_addr[k];
+        const struct netrule *rule = &p->rules[i];
+
+        if (best >= 0 && i > best) {
+            break;
+        }
+        if (rule_holds(rule, q->addr) && rule_fits(rule, q)) {
+            return i;
+        }
+    }
+    return best;
+}
+
+/* The preset internet allows everything public; a name's address is looked at once it is known. */
+static bool anywhere_refuses(const struct netrule *rule, const struct netpolicy_query *q)
+{
+    return rule->kind == NETRULE_ANYWHERE && str_empty(q->name) && !netpolicy_addr_public(q->addr);
+}
+
+struct netpolicy_verdict netpolicy_judge(const struct netpolicy *policy,
+                                         const struct netpolicy_query *query)
+{
+    struct netpolicy_verdict v = {NETPOLICY_DENY, NETPOLICY_BY_DEFAULT, false};
+    const struct netrule *rule;
+    int i = find_rule(policy, query);
+
+    if (i < 0) {
+        return v;
+    }
+    rule = &policy->rules[i];
+    v.rule = (size_t)i < policy->n_own ? i : NETPOLICY_BY_PRESET;
+    if (anywhere_refuses(rule, query)) {
+        return v;
+    }
+    v.action = rule->action;
+    v.by_addr = rule->kind == NETRULE_CIDR || str_empty(query->name);
+    if (!query->method && (rule->methods || rule->path)) {
+        v.action = NETPOLICY_INSPECT; /* which of the rules it is, each request will say */
+    }
+    return v;
+}
+
+bool netpolicy_addr_allowed(const struct netpolicy *policy, struct in_addr addr, uint16_t port)
+{
+    for (size_t k = 0; k < policy->n_by_addr; k++) {
+        const struct netrule *rule = &policy->rules[policy->by_addr[k]];
+
+        if (rule->kind == NETRULE_CIDR && rule_holds(rule, addr) && port >= rule->port_min &&
+            port <= rule->port_max) {
+            return rule->action != NETPOLICY_DENY;
+        }
+    }
+    return netpolicy_addr_public(addr);
+}
+
+/* The first of this name's rules, if before *best, that says something of all connections or allows some. */
+static void first_saying(const struct netpolicy *p, const char *host, bool below, int *best)
+{
+    int i = netpolicy_first(p, host, below);
+
+    for (; i >= 0 && (*best < 0 || i < *best); i = p->rules[i].next) {
+        const struct netrule *rule = &p->rules[i];
+        bool whole =
+            rule->port_min == 1 && rule->port_max == UINT16_MAX && !rule->methods && !rule->path;
+
+        if (rule->action != NETPOLICY_DENY || whole) {
+            *best = i;
+            return;
+        }
+    }
+}
+
+bool netpolicy_resolves(const struct netpolicy *policy, const char *name)
+{
+    const char *at = name;
+    int best = -1;
+
+    first_saying(policy, name, /* below */ false, &best);
+    while ((at = strchr(at, '.'))) {
+        at++;
+        first_saying(policy, at, /* below */ true, &best);
+    }
+    if (best >= 0) {
+        return policy->rules[best].action != NETPOLICY_DENY;
+    }
+    return policy->observe || policy->preset == NETPRESET_INTERNET;
+}
+
+/* ---- explaining ---- */
+
+static void print_rule(const struct netrule *rule, char *ret, size_t size)
+{
+    char where[NETPOLICY_NAME_MAX + 8];
+    char ports[32] = "";
+    char text[INET_ADDRSTRLEN] = "";
+
+    if (rule->kind == NETRULE_HOST) {
+        snprintf(where, sizeof(where), "%s%s", rule->below ? "*." : "", rule->host);
+    } else {
+        inet_ntop(AF_INET, &rule->net, text, sizeof(text));
+        snprintf(where, sizeof(where), "%s/%u", text, rule->prefix);
+    }
+    if (rule->port_min == rule->port_max) {
+        snprintf(ports, sizeof(ports), ", port %u", rule->port_min);
+    } else if (rule->port_min != 1 || rule->port_max != UINT16_MAX) {
+        snprintf(ports, sizeof(ports), ", ports %u-%u", rule->port_min, rule->port_max);
+    }
+    snprintf(ret, size, "%s %s%s%s", action_names[rule->action], where, ports,
+             rule->methods || rule->path ? ", of its requests" : "");
+}
+
+void netpolicy_explain(const struct netpolicy *policy, const struct netpolicy_verdict *verdict,
+                       char *ret, size_t size)
+{
+    char text[NETPOLICY_NAME_MAX + 80];
+
+    if (verdict->rule == NETPOLICY_BY_DEFAULT) {
+        snprintf(ret, size, "no rule fits, so it is denied");
+    } else if (verdict->rule == NETPOLICY_BY_PRESET) {
+        snprintf(ret, size, "the preset '%s'%s", netpreset_name(policy->preset),
+                 verdict->action == NETPOLICY_DENY ? ", which has public addresses only" : "");
+    } else {
+        print_rule(&policy->rules[verdict->rule], text, sizeof(text));
+        snprintf(ret, size, "rule %d: %s", verdict->rule, text);
+    }
+}
