@@ -28,11 +28,20 @@ static void server_accept(const struct server *server, struct pollfd *slots)
 {
     cleanup_close int fd = FD_NONE;
     struct peer peer;
+    int r;
 
     if (seqpacket_accept(server->listen_fd, &fd) < 0) {
         return;
     }
-    if (sock_peer(fd, &peer) < 0 || peer.uid != server->peer_uid) {
+    r = sock_peer(fd, &peer);
+    if (r < 0) {
+        log_warn(NULL, "refusing a connection of nobody knows whom: %s", strerror(-r));
+        return;
+    }
+    if (peer.uid == 0 && server->peer_uid != 0) {
+        return; /* `space up` and `space status` look whether we accept; root has nothing to ask here */
+    }
+    if (peer.uid != server->peer_uid) {
         log_warn(NULL, "refusing a connection of user %u (process %d)", peer.uid, peer.pid);
         return;
     }
