@@ -186,6 +186,7 @@ static void get_output(struct request *req)
     struct command *c = command_of(req);
     struct follow_options options = {0};
     struct command_view view;
+    bool terminal = false;
     struct err e = {0};
     int r;
 
@@ -199,6 +200,12 @@ static void get_output(struct request *req)
     }
     if (r == 0) {
         r = request_query_bool(req, "kill_on_disconnect", &options.kill_on_disconnect, &e);
+    }
+    if (r == 0) {
+        r = request_query_bool(req, "pty", &terminal, &e);
+    }
+    if (r == 0 && terminal && !view.pty) {
+        r = command_no_terminal(&e);
     }
     if (r == 0 && options.offset > view.output_bytes) {
         r = err_field(&e, -ERANGE, "offset_out_of_range", "offset",

@@ -221,13 +221,18 @@ void command_close_stdin(struct command *c)
     }
 }
 
+int command_no_terminal(struct err *e)
+{
+    return err_set(e, -ESTALE, "no_terminal",
+                   "this command has no terminal: start it with \"pty\"");
+}
+
 int command_resize(struct command *c, struct pty_size size, struct err *e)
 {
     int r;
 
     if (!c->pty) {
-        return err_set(e, -ESTALE, "no_terminal",
-                       "this command has no terminal: start it with \"pty\"");
+        return command_no_terminal(e);
     }
     r = c->streams[0].fd >= 0 ? pty_resize(c->streams[0].fd, size) : -EIO;
     if (r < 0) {

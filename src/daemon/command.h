@@ -171,6 +171,8 @@ void command_close_stdin(struct command *c);
 
 /* -ESTALE "not_running": nothing is there to be signalled. tree: every process of it, else its own process. */
 MUST_CHECK int command_signal(struct command *c, int signo, bool tree, struct err *e);
+/* Sets -ESTALE "no_terminal" and returns it. */
+int command_no_terminal(struct err *e);
 /* -ESTALE "no_terminal", "not_running". */
 MUST_CHECK int command_resize(struct command *c, struct pty_size size, struct err *e);
 /* The client has gone: kills the tree, at once or, if it has a terminal, grace_ms after SIGHUP. */

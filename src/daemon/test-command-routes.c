@@ -267,6 +267,7 @@ static void command_is_started_waited_for_listed_and_deleted(void)
     cleanup_json json_t *end = NULL;
     cleanup_json json_t *list = NULL;
     cleanup_json json_t *refused = NULL;
+    cleanup_json json_t *no_terminal = NULL;
 
     CHECK_STR(json_get_string(command, "state", ""), "running");
     CHECK(json_is_null(json_object_get(command, "exit_code")));
@@ -282,6 +283,8 @@ static void command_is_started_waited_for_listed_and_deleted(void)
     CHECK_INT(call(&g, "GET", "/commands", NULL, &list), 200);
     CHECK_INT(json_array_size(json_object_get(list, "commands")), 1);
     CHECK_INT(call(&g, "GET", path_of(command, "/output?offset=7"), NULL, NULL), 400);
+    CHECK_INT(call(&g, "GET", path_of(command, "/output?pty=1"), NULL, &no_terminal), 409);
+    CHECK_STR(json_get_string(json_object_get(no_terminal, "error"), "code", ""), "no_terminal");
     CHECK_INT(call(&g, "POST", path_of(command, "/signal"), "{\"signal\":\"TERM\"}", NULL), 409);
     CHECK_INT(call(&g, "POST", path_of(command, "/resize"), "{\"rows\":1,\"cols\":1}", NULL), 409);
     CHECK_INT(call(&g, "DELETE", path_of(command, ""), NULL, NULL), 204);
@@ -419,7 +422,7 @@ static void terminal_is_typed_into_resized_and_hung_up(void)
     cleanup_json json_t *shell =
         start(&g, "{\"argv\":[\"sh\",\"-c\",\"stty -echo; exec sh\"],\"pty\":{\"rows\":24}}");
     CLEANUP(channel_stream_freep)
-    struct channel_stream *s = ask(&g, "GET", path_of(shell, "/output?follow=1"), NULL, 0);
+    struct channel_stream *s = ask(&g, "GET", path_of(shell, "/output?follow=1&pty=1"), NULL, 0);
     SEEN seen = SEEN_INIT;
 
     CHECK_INT(call(&g, "POST", path_of(shell, "/resize"), "{\"rows\":50,\"cols\":132}", NULL), 204);

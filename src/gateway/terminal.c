@@ -4,6 +4,8 @@
  * A terminal over a WebSocket. The daemon knows output streams and input bodies, so one socket becomes two
  * calls: GET .../output?follow=1 for what comes out, one long POST .../stdin for what goes in.
  *
+ * pty=1 has the daemon refuse a command that has no terminal, before the upgrade.
+ *
  *   this thread    client <- ws <- output frames; client -> ws -> queue
  *   feeder thread  queue -> stdin call
  *
@@ -346,7 +348,7 @@ static int open_output(struct http_request *req, struct terminal *t, struct err 
         return r;
     }
     snprintf(target, sizeof(target),
-             "/v1/sandboxes/%s/guest/commands/%s/output?offset=%lld&follow=1", t->id, t->cid,
+             "/v1/sandboxes/%s/guest/commands/%s/output?offset=%lld&follow=1&pty=1", t->id, t->cid,
              (long long)offset);
     r = guest_call(req, &(struct guest_call_opts){.method = "GET", .target = target}, &t->output,
                    e);

@@ -398,7 +398,7 @@ static void terminal_shows_output_and_its_end(void)
     CHECK_INT(m.type, WS_CLOSE);
     CHECK_INT(m.close_code, 1000);
     seen = fake_node_guest_seen(w.node);
-    CHECK(strstr(seen, "/commands/" CID "/output?offset=3&follow=1\n") != NULL);
+    CHECK(strstr(seen, "/commands/" CID "/output?offset=3&follow=1&pty=1\n") != NULL);
 }
 
 /* More than the gateway's queue holds: it must not be lost, and must not lock up. */
@@ -481,8 +481,10 @@ static void terminal_refuses_what_is_no_message_of_it(void)
 static void terminal_of_nothing_is_refused_before_the_upgrade(void)
 {
     static const char text[] = "{\"error\":{\"code\":\"command_not_found\",\"message\":\"No.\"}}";
+    static const char piped[] = "{\"error\":{\"code\":\"no_terminal\",\"message\":\"No.\"}}";
     WORLD(w);
     CLEANUP(ws_freep) struct ws *ws = NULL;
+    cleanup_free char *seen = NULL;
     char id[ID_SIZE];
     cleanup_free char *target = NULL;
     cleanup_answer struct answer plain = {0};
@@ -490,6 +492,10 @@ static void terminal_of_nothing_is_refused_before_the_upgrade(void)
     world_make(&w, ALICE, id);
     fake_node_guest_answer(w.node, 404, "application/json", text, strlen(text));
     CHECK_INT(open_terminal(&w, id, &ws), -ENOENT);
+    fake_node_guest_answer(w.node, 409, "application/json", piped, strlen(piped));
+    CHECK(open_terminal(&w, id, &ws) < 0);
+    seen = fake_node_guest_seen(w.node);
+    CHECK(strstr(seen, "pty=1") != NULL);
     fake_node_guest_answer(w.node, 200, FRAMES_CONTENT_TYPE, "", 0);
     target = target_of(id, "/commands/" CID "/terminal");
     plain = alice(&w, "GET", target, NULL);
