@@ -271,20 +271,39 @@ int bring_identity(struct resident *res, const struct bring_identity *identity,
     return r;
 }
 
+/*
+ * The VMM has ended over what it was to restore, or said that it cannot: -EPIPE and -ECONNRESET on its QMP socket,
+ * -EIO. The files were whole as far as their sizes tell.
+ */
+static int vmm_refused(int r, struct err *e)
+{
+    struct err why = {0};
+
+    if (!e || (r != -EPIPE && r != -ECONNRESET && r != -EIO)) {
+        return r;
+    }
+    why = *e;
+    return err_set(e, -EIO, "snapshot_damaged",
+                   "the snapshot is damaged: no machine can be restored from it (%.200s); its disk "
+                   "and other snapshots may be whole",
+                   why.msg);
+}
+
 int bring_from_checkpoint(struct resident *res, const char *owner, uint32_t n,
                           const struct bring_identity *identity, uint64_t deadline_ns,
                           struct err *e)
 {
-    cleanup_close int memory_fd = FD_NONE;
-    cleanup_close int device_fd = FD_NONE;
-    int r = checkpoint_open(res->node, owner, n, &memory_fd, &device_fd, e);
+    struct checkpoint_files files = {FD_NONE, FD_NONE};
+    int r = checkpoint_open(res->node, owner, n, (uint64_t)res->record.shape.memory_mib << 20,
+                            &files, e);
 
-    if (r == 0) {
-        r = bring_machine(res, &(struct source){memory_fd, device_fd, res->node->accel},
-                          deadline_ns, e);
+    if (r < 0) {
+        return r;
     }
-    if (r == 0) {
-        r = let_run(res, deadline_ns, e);
-    }
+    r = bring_machine(res, &(struct source){files.memory_fd, files.device_fd, res->node->accel},
+                      deadline_ns, e);
+    fd_close(files.memory_fd);
+    fd_close(files.device_fd);
+    r = r < 0 ? vmm_refused(r, e) : let_run(res, deadline_ns, e);
     return r < 0 ? r : bring_identity(res, identity, deadline_ns, e);
 }

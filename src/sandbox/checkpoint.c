@@ -244,19 +244,46 @@ int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *r
     return 0;
 }
 
-int checkpoint_open(const struct node *node, const char *sandbox_id, uint32_t n, int *ret_memory_fd,
-                    int *ret_device_fd, struct err *e)
+static int check_files(const struct checkpoint_files *files, uint32_t n, uint64_t ram_bytes,
+                       struct err *e)
+{
+    struct stat memory;
+    struct stat device;
+
+    if (fstat(files->memory_fd, &memory) < 0 || fstat(files->device_fd, &device) < 0) {
+        return err_wrap(e, -errno, "looking at checkpoint %u", n);
+    }
+    if ((uint64_t)memory.st_size != ram_bytes || device.st_size == 0) {
+        return err_set(e, -EIO, "snapshot_damaged",
+                       "the snapshot is damaged: it holds %lld bytes of memory, not %llu, and %lld "
+                       "of devices; its disk and other snapshots may be whole",
+                       (long long)memory.st_size, (unsigned long long)ram_bytes,
+                       (long long)device.st_size);
+    }
+    return 0;
+}
+
+int checkpoint_open(const struct node *node, const char *sandbox_id, uint32_t n, uint64_t ram_bytes,
+                    struct checkpoint_files *ret, struct err *e)
 {
     cleanup_close int dir_fd = open_dir(node, sandbox_id, n, /* make */ false);
     cleanup_close int memory_fd =
         dir_fd < 0 ? dir_fd : fs_open_beneath(dir_fd, "memory", O_RDONLY, 0);
-    int device_fd = memory_fd < 0 ? memory_fd : fs_open_beneath(dir_fd, "device", O_RDONLY, 0);
+    cleanup_close int device_fd =
+        memory_fd < 0 ? memory_fd : fs_open_beneath(dir_fd, "device", O_RDONLY, 0);
+    struct checkpoint_files files = {memory_fd, device_fd};
+    int r;
 
-    if (device_fd < 0) {
-        return err_wrap(e, device_fd, "opening checkpoint %u", n);
+    if (device_fd == -ENOENT) {
+        return err_set(e, -EIO, "snapshot_damaged",
+                       "the snapshot is damaged: a file of its saved machine is missing");
     }
-    *ret_memory_fd = TAKE_FD(memory_fd);
-    *ret_device_fd = device_fd;
+    r = device_fd < 0 ? err_wrap(e, device_fd, "opening checkpoint %u", n)
+                      : check_files(&files, n, ram_bytes, e);
+    if (r < 0) {
+        return r;
+    }
+    *ret = (struct checkpoint_files){TAKE_FD(memory_fd), TAKE_FD(device_fd)};
     return 0;
 }
 

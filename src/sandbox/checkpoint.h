@@ -29,9 +29,14 @@ struct checkpoint_job {
 };
 MUST_CHECK int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *ret,
                                struct err *e);
-/* Opens both for a restore; each is the caller's to close. */
+/* What a machine is restored from. Each descriptor is the caller's to close. */
+struct checkpoint_files {
+    int memory_fd;
+    int device_fd;
+};
+/* -EIO "snapshot_damaged": a file is missing, or not as long as the memory of ram_bytes that was saved. */
 MUST_CHECK int checkpoint_open(const struct node *node, const char *sandbox_id, uint32_t n,
-                               int *ret_memory_fd, int *ret_device_fd, struct err *e);
+                               uint64_t ram_bytes, struct checkpoint_files *ret, struct err *e);
 MUST_CHECK int checkpoint_remove(const struct node *node, const char *sandbox_id, uint32_t n);
 MUST_CHECK int checkpoint_exclusive_bytes(const struct node *node, const char *sandbox_id,
                                           uint32_t n, uint64_t *ret);
