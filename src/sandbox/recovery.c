@@ -14,10 +14,10 @@
 
 struct recovery {
     struct node *node; /* borrowed: lives longer */
-    pthread_t thread;
+    pthread_t threads[RECOVERY_AT_ONCE];
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t news;
-    bool woken;
+    uint64_t wakes; /* grows with each news; a thread that has seen fewer has a pass to do */
     bool stop;
 };
 
@@ -32,11 +32,24 @@ static bool may_try(struct resident *res)
     return res->recovery_tries++ < RECOVERY_TRIES;
 }
 
+/* Memory that cannot be resumed, damaged perhaps, is no reason to stay away: its disk is there. */
+static void recover(struct resident *res)
+{
+    bool memory = res->record.policy.recover == POLICY_RECOVER_MEMORY;
+    struct err e = {0};
+    int r = memory ? rollback_recover(res, &e) : rollback_recover_disk(res, &e);
+
+    if (r < 0) {
+        history_add(res, "recovery_failed", "%s", e.msg);
+    }
+    if (r < 0 && memory && rollback_recover_disk(res, &e) < 0) {
+        history_add(res, "recovery_failed", "from its disk: %s", e.msg);
+    }
+}
+
 /* False: an operation holds it. Nobody waits for that here: a guest may make it last, and the others wait, too. */
 static bool bring_back(struct resident *res)
 {
-    struct err e = {0};
-
     if (pthread_mutex_trylock(&res->op) != 0) {
         return false;
     }
@@ -47,15 +60,18 @@ static bool bring_back(struct resident *res)
         } else if (!may_try(res)) {
             history_add(res, "given_up", "it ended %d times within %u minutes", RECOVERY_TRIES,
                         RECOVERY_WINDOW_MS / 60000);
-        } else if (rollback_recover(res, &e) < 0) {
-            history_add(res, "recovery_failed", "%s", e.msg);
+        } else {
+            recover(res);
         }
     }
     pthread_mutex_unlock(&res->op);
     return true;
 }
 
-/* False: some could not be looked at. */
+/*
+ * False: some could not be looked at. All threads walk the same list; who finds a sandbox held, by another of us or by
+ * an operation, goes on with the next one.
+ */
 static bool pass(struct node *node)
 {
     bool all = true;
@@ -67,33 +83,32 @@ static bool pass(struct node *node)
     return all;
 }
 
-static void wait_for_news(struct recovery *r, bool again)
+/* Waits for news, or, when there may still be something to do, for a moment. True: time for a pass. */
+static bool wait_for_news(struct recovery *r, uint64_t seen, bool again)
 {
     struct timespec until;
 
     if (!again) {
         pthread_cond_wait(&r->news, &r->lock);
-        return;
+        return r->wakes != seen;
     }
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += AGAIN_S;
-    if (pthread_cond_timedwait(&r->news, &r->lock, &until) == ETIMEDOUT) {
-        r->woken = true;
-    }
+    return pthread_cond_timedwait(&r->news, &r->lock, &until) == ETIMEDOUT || r->wakes != seen;
 }
 
 static void *recovery_main(void *arg)
 {
     struct recovery *r = arg;
     bool again = false;
+    uint64_t seen = 0;
 
     pthread_mutex_lock(&r->lock);
     while (!r->stop) {
-        if (!r->woken) {
-            wait_for_news(r, again);
+        if (r->wakes == seen && !wait_for_news(r, seen, again)) {
             continue;
         }
-        r->woken = false;
+        seen = r->wakes;
         pthread_mutex_unlock(&r->lock);
         again = !pass(r->node);
         pthread_mutex_lock(&r->lock);
@@ -107,18 +122,20 @@ struct recovery *recovery_start(struct node *node)
     struct recovery *r = xnew(struct recovery);
 
     r->node = node;
-    r->woken = true; /* the start may have found some */
+    r->wakes = 1; /* the start may have found some */
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->news, NULL);
-    ASSERT(pthread_create(&r->thread, NULL, recovery_main, r) == 0);
+    for (unsigned i = 0; i < RECOVERY_AT_ONCE; i++) {
+        ASSERT(pthread_create(&r->threads[i], NULL, recovery_main, r) == 0);
+    }
     return r;
 }
 
 void recovery_wake(struct recovery *recovery)
 {
     pthread_mutex_lock(&recovery->lock);
-    recovery->woken = true;
-    pthread_cond_signal(&recovery->news);
+    recovery->wakes++;
+    pthread_cond_broadcast(&recovery->news);
     pthread_mutex_unlock(&recovery->lock);
 }
 
@@ -126,9 +143,11 @@ void recovery_stop(struct recovery *recovery)
 {
     pthread_mutex_lock(&recovery->lock);
     recovery->stop = true;
-    pthread_cond_signal(&recovery->news);
+    pthread_cond_broadcast(&recovery->news);
     pthread_mutex_unlock(&recovery->lock);
-    pthread_join(recovery->thread, NULL);
+    for (unsigned i = 0; i < RECOVERY_AT_ONCE; i++) {
+        pthread_join(recovery->threads[i], NULL);
+    }
     pthread_cond_destroy(&recovery->news);
     pthread_mutex_destroy(&recovery->lock);
     free(recovery);

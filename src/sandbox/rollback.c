@@ -254,34 +254,35 @@ static int bring_old_disk(struct resident *res, uint64_t deadline_ns, struct err
                            e);
 }
 
-int rollback_recover(struct resident *res, struct err *e)
+/* The disk as it is found is kept as a snapshot: it may be younger than the memory that is gone back to. */
+static int recover_memory(struct resident *res, struct snapshot *target, struct err *e)
 {
-    bool memory = res->record.policy.recover == POLICY_RECOVER_MEMORY;
-    struct snapshot *target = memory ? snapshot_newest(res, SNAPSHOT_FULL) : NULL;
+    uint64_t age_s = (clock_wall_ms() - target->created_at_ms) / 1000;
     struct snapshot *found = NULL;
     bool cold = true;
+    int r = snapshot_take(
+        res, &(struct snapshot_wish){.kind = SNAPSHOT_DISK, .made_by = "recovery"}, &found, e);
+
+    if (r == 0) {
+        r = go_back(res, target, &cold, e);
+    }
+    if (r == 0) {
+        history_add(res, "recovered",
+                    "from full snapshot %s: what its processes did in the last %llu s is lost; the "
+                    "disk as it was found is snapshot %s",
+                    target->id, (unsigned long long)age_s, found->id);
+    }
+    return r;
+}
+
+int rollback_recover_disk(struct resident *res, struct err *e)
+{
+    uint64_t ran_s = (clock_wall_ms() - res->record.started_at_ms) / 1000;
     int r = bring_down(res, e); /* what may be left of the machine that ended */
 
-    if (r < 0) {
-        return r;
+    if (r == 0) {
+        r = bring_open_disk(res, e);
     }
-    if (target && snapshot_fits_node(res->node, target, NULL) == 0) {
-        uint64_t age_s = (clock_wall_ms() - target->created_at_ms) / 1000;
-
-        r = snapshot_take(
-            res, &(struct snapshot_wish){.kind = SNAPSHOT_DISK, .made_by = "recovery"}, &found, e);
-        if (r == 0) {
-            r = go_back(res, target, &cold, e);
-        }
-        if (r == 0) {
-            history_add(
-                res, "recovered",
-                "from full snapshot %s, %llu s old; the disk as it was found is snapshot %s",
-                target->id, (unsigned long long)age_s, found->id);
-        }
-        return r;
-    }
-    r = bring_open_disk(res, e);
     if (r == 0) {
         r = bring_old_disk(res, deadline_in_ms(DEADLINE_MS), e);
     }
@@ -289,6 +290,21 @@ int rollback_recover(struct resident *res, struct err *e)
         bring_down(res, /* e */ NULL);
         return r;
     }
-    history_add(res, "recovered", "from its disk: what its processes had in memory is lost");
+    history_add(res, "recovered",
+                "from its disk: what its processes had in memory is lost, %llu s after it was "
+                "started",
+                (unsigned long long)ran_s);
     return resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);
+}
+
+int rollback_recover(struct resident *res, struct err *e)
+{
+    struct snapshot *target = snapshot_newest(res, SNAPSHOT_FULL);
+    int r;
+
+    if (!target || snapshot_fits_node(res->node, target, NULL) < 0) {
+        return rollback_recover_disk(res, e);
+    }
+    r = bring_down(res, e);
+    return r < 0 ? r : recover_memory(res, target, e);
 }

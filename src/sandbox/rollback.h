@@ -24,6 +24,8 @@ MUST_CHECK int rollback_to(struct resident *res, const char *snapshot_id,
                            struct rollback_result *ret, struct err *e);
 /*
  * With the op lock held, for a sandbox without machine (it ended by itself): comes back from its newest full snapshot,
- * or from its disk when there is none. The disk as it was found stays as a snapshot.
+ * or from its disk when there is none that this node can run. The disk as it was found stays as a snapshot.
  */
 MUST_CHECK int rollback_recover(struct resident *res, struct err *e);
+/* The same without looking at snapshots: a fresh machine over its disk. */
+MUST_CHECK int rollback_recover_disk(struct resident *res, struct err *e);
