@@ -112,7 +112,7 @@ struct sandbox_filter {
     const char *value; /* borrowed: lives as long as the query */
 };
 
-/* Which sandboxes, newest first, and where to go on. */
+/* Which sandboxes, newest first unless said otherwise, and where to go on. */
 struct sandbox_query {
     const char *project; /* borrowed: lives as long as the query; NULL: all projects */
     unsigned states;     /* set of 1u << enum sandbox_state of the observed one; 0: all */
@@ -124,6 +124,7 @@ struct sandbox_query {
         expired_at_ms; /* when not 0: only those whose end has come by then, paused ones never, and of those that are not deleted at
            their end only running ones */
     const char *batch; /* only these; NULL: all. borrowed: lives as long as the query */
+    bool oldest_first; /* then after_ms means created after this */
     int64_t limit;     /* 0: no limit */
 };
 

@@ -508,10 +508,13 @@ static void build_list(const struct sandbox_query *q, struct list_query *lq)
         add_placeholder(lq, " AND batch = ", DB_TEXT(q->batch), "");
     }
     if (q->after_id) {
-        add_placeholder(lq, " AND (created_at_ms, id) < (", DB_INT(q->after_ms), ", ");
+        add_text(lq, " AND (created_at_ms, id) ");
+        add_text(lq, q->oldest_first ? ">" : "<");
+        add_placeholder(lq, " (", DB_INT(q->after_ms), ", ");
         add_placeholder(lq, "", DB_TEXT(q->after_id), ")");
     }
-    add_text(lq, " ORDER BY created_at_ms DESC, id DESC");
+    add_text(lq, q->oldest_first ? " ORDER BY created_at_ms, id"
+                                 : " ORDER BY created_at_ms DESC, id DESC");
     if (q->limit) {
         add_placeholder(lq, " LIMIT ", DB_INT(q->limit), "");
     }

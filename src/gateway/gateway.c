@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "gateway/e2b/e2b.h"
 #include "gateway/preview.h"
 
 static int authenticate(struct http_request *req, const struct http_route *route, struct err *e);
@@ -88,6 +89,14 @@ static const struct http_route routes[] = {
 
 const struct http_router gateway_router = {routes, ARRAY_SIZE(routes), authenticate};
 
+/* A sandbox was paused at its end: clients of E2B's API expect that what they have open breaks. */
+static void on_still(void *ctx, const char *id)
+{
+    struct gateway *g = ctx;
+
+    e2b_cut(g->e2b, id);
+}
+
 int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct err *e)
 {
     CLEANUP(gateway_freep) struct gateway *g = xnew(struct gateway);
@@ -101,7 +110,10 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
     g->domain = opts->domain;
     g->tokens = opts->tokens;
     g->auth = auth_new(g->db);
-    g->metrics = metrics_new(&gateway_router);
+    g->domain_shown = opts->domain && !str_eq(opts->domain, "localhost") ? opts->domain : NULL;
+    g->metrics = metrics_new(&gateway_router, &e2b_router);
+    g->e2b = e2b_new();
+    control_on_still(g->control, on_still, g);
     if (opts->console_dir) {
         g->console_fd = fs_open(opts->console_dir, O_RDONLY | O_DIRECTORY, 0);
         if (g->console_fd < 0) {
@@ -116,6 +128,7 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
 void gateway_free(struct gateway *g)
 {
     if (g) {
+        e2b_free(g->e2b);
         auth_free(g->auth);
         metrics_free(g->metrics);
         g->console_fd = fd_close(g->console_fd);
@@ -175,6 +188,24 @@ static int hide_database_error(const struct request *rq, int r, struct err *e)
                    "the database cannot be used just now: try again");
 }
 
+void gateway_hide_database_error(const struct http_request *req, struct err *e)
+{
+    IGNORE_RESULT(hide_database_error(request_of(req), e->code, e)); /* e says it all */
+}
+
+/* Ours are named by their first word; whatever else there is belongs to E2B's API. */
+static bool is_ours(const char *path)
+{
+    return str_eq(path, "/") || str_starts(path, "/v1/") || str_eq(path, "/metrics") ||
+           str_starts(path, "/console");
+}
+
+static int handle_api(struct http_request *req, struct err *e)
+{
+    return is_ours(http_request_path(req)) ? http_router_handle(&gateway_router, req, e)
+                                           : e2b_handle(req, e);
+}
+
 /* 1: the request is for what is inside a sandbox, not for us. */
 static int find_address(struct http_request *req, struct address *ret, struct err *e)
 {
@@ -203,14 +234,16 @@ int gateway_handle(struct http_request *req, struct err *e)
     }
     http_request_set_user(req, rq, request_free);
     r = find_address(req, &to, e);
-    if (r > 0) {
+    if (r > 0 && to.port != ADDRESS_ENVD_PORT) {
         r = preview_handle(req, &to, e);
         return r < 0 ? hide_database_error(rq, r, e) : r;
     }
     http_reply_header(req, "X-Request-Id", rq->id);
     http_reply_header(req, "Cache-Control", "no-store");
     http_reply_header(req, "X-Content-Type-Options", "nosniff");
-    r = r < 0 ? r : http_router_handle(&gateway_router, req, e);
+    if (r >= 0) {
+        r = r > 0 ? e2b_inside(req, &to, e) : handle_api(req, e);
+    }
     return r < 0 ? hide_database_error(rq, r, e) : r;
 }
 

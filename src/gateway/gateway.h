@@ -29,6 +29,7 @@
 #define GATEWAY_NODE_MS 30000 /* short questions to the node */
 
 struct tokens;
+struct e2b;
 
 struct gateway_opts {
     struct db *db;               /* borrowed: lives longer */
@@ -48,6 +49,9 @@ struct gateway {
     int console_fd;              /* owned; FD_NONE: no console */
     const char *domain;          /* borrowed; NULL: none */
     const struct tokens *tokens; /* borrowed: lives longer */
+    const char
+        *domain_shown; /* borrowed; what E2B's clients are told; NULL: they know themselves */
+    struct e2b *e2b;   /* owned */
 };
 
 MUST_CHECK int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct err *e);
@@ -84,6 +88,8 @@ static inline struct gateway *gateway_of(const struct http_request *req)
     return http_request_ctx(req);
 }
 struct request *request_of(const struct http_request *req);
+/* What the database complains about goes to our log: e then says that the client may try again. */
+void gateway_hide_database_error(const struct http_request *req, struct err *e);
 const struct control_actor *actor_of(const struct http_request *req);
 /* JSON text as the reply. */
 MUST_CHECK int reply_text(struct http_request *req, int status, const struct buf *text,

@@ -136,7 +136,7 @@ int node_logs_handler(struct http_request *req, struct err *e)
 int guest_call(struct http_request *req, const struct guest_call_opts *opts, struct http_call **ret,
                struct err *e)
 {
-    struct pollfd watch = http_client_pollfd(req);
+    struct pollfd client = http_client_pollfd(req);
     struct http_headers headers = HTTP_HEADERS_INIT;
     struct http_call_opts call = {
         .method = opts->method,
@@ -144,11 +144,14 @@ int guest_call(struct http_request *req, const struct guest_call_opts *opts, str
         .headers = &headers,
         .body_length = opts->body_len,
         .content_type = opts->content_type,
-        .watch = &watch,
+        .watch = opts->watch ? opts->watch : &client,
     };
     int r;
 
     http_headers_add(&headers, "X-Request-Id", request_of(req)->id);
+    if (opts->range) {
+        http_headers_add(&headers, "Range", opts->range);
+    }
     r = http_call_new(node_client_http(gateway_of(req)->node), &call, ret, e);
     http_headers_done(&headers);
     if (r == -ECONNREFUSED || r == -ENOENT) {

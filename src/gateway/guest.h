@@ -19,10 +19,12 @@ struct guest_call_opts {
     const char *method;
     const char *target;
     const char *content_type;
-    const void *body; /* borrowed for the call */
-    int64_t body_len; /* HTTP_BODY_STREAM: written by the caller */
+    const void *body;           /* borrowed for the call */
+    int64_t body_len;           /* HTTP_BODY_STREAM: written by the caller */
+    const char *range;          /* of a file; may be NULL */
+    const struct pollfd *watch; /* ready: the call ends; NULL: when the client goes away */
 };
 
-/* A call on the client's behalf: it ends (-ECANCELED) when the client goes away. */
+/* A call on the client's behalf: it ends (-ECANCELED) when what it watches is ready. */
 MUST_CHECK int guest_call(struct http_request *req, const struct guest_call_opts *opts,
                           struct http_call **ret, struct err *e);

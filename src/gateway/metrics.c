@@ -16,18 +16,39 @@ struct route_counters {
 };
 
 struct metrics {
-    const struct http_router *router; /* static */
-    struct route_counters *routes;    /* owned; the last is for requests without a route */
+    const struct http_router *routers[2]; /* static */
+    size_t n_routes;                      /* of both */
+    struct route_counters *routes;        /* owned; the last is for requests without a route */
 };
 
-struct metrics *metrics_new(const struct http_router *router)
+struct metrics *metrics_new(const struct http_router *ours, const struct http_router *e2b)
 {
     struct metrics *m = xnew(struct metrics);
 
-    ASSERT(router);
-    m->router = router;
-    m->routes = xnew_n(struct route_counters, router->n_routes + 1);
+    ASSERT(ours && e2b);
+    m->routers[0] = ours;
+    m->routers[1] = e2b;
+    m->n_routes = ours->n_routes + e2b->n_routes;
+    m->routes = xnew_n(struct route_counters, m->n_routes + 1);
     return m;
+}
+
+/* Route number i of both tables. */
+static const struct http_route *route_at(const struct metrics *m, size_t i)
+{
+    const struct http_router *first = m->routers[0];
+
+    return i < first->n_routes ? &first->routes[i] : &m->routers[1]->routes[i - first->n_routes];
+}
+
+static size_t index_of(const struct metrics *m, const struct http_route *route)
+{
+    size_t i = 0;
+
+    while (i < m->n_routes && route_at(m, i) != route) {
+        i++;
+    }
+    return i;
 }
 
 void metrics_free(struct metrics *m)
@@ -40,11 +61,10 @@ void metrics_free(struct metrics *m)
 
 void metrics_count(struct metrics *m, const struct http_route *route, const struct http_done *done)
 {
-    size_t i = route ? (size_t)(route - m->router->routes) : m->router->n_routes;
+    size_t i = index_of(m, route);
     unsigned class = (unsigned)done->status / 100;
     struct route_counters *c;
 
-    ASSERT(i <= m->router->n_routes);
     c = &m->routes[i];
     atomic_fetch_add_explicit(&c->answers[class < CLASSES ? class : 5], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->duration_ns, done->duration_ns, memory_order_relaxed);
@@ -54,7 +74,7 @@ void metrics_count(struct metrics *m, const struct http_route *route, const stru
 
 static int print_route(struct metrics *m, size_t i, struct buf *out)
 {
-    const struct http_route *route = i < m->router->n_routes ? &m->router->routes[i] : NULL;
+    const struct http_route *route = i < m->n_routes ? route_at(m, i) : NULL;
     const char *method = route ? route->method : "*";
     const char *pattern = route ? route->pattern : "none";
     struct route_counters *c = &m->routes[i];
@@ -131,7 +151,7 @@ int metrics_print(struct metrics *m, struct control *control, struct db *db, str
                          "# TYPE space_gateway_request_seconds summary\n"
                          "# TYPE space_gateway_received_bytes_total counter\n"
                          "# TYPE space_gateway_sent_bytes_total counter\n");
-    for (size_t i = 0; i <= m->router->n_routes && r == 0; i++) {
+    for (size_t i = 0; i <= m->n_routes && r == 0; i++) {
         r = print_route(m, i, out);
     }
     if (r == 0) {

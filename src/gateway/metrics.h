@@ -9,8 +9,8 @@
 
 struct metrics;
 
-/* One row of counters per route of the table, and one for what matches none. */
-struct metrics *metrics_new(const struct http_router *router);
+/* One row of counters per route of the two tables, and one for what matches none. */
+struct metrics *metrics_new(const struct http_router *ours, const struct http_router *e2b);
 void metrics_free(struct metrics *m);
 DEFINE_CLEANUP(struct metrics *, metrics_free);
 

@@ -270,7 +270,7 @@ void sandbox_init_fork(struct sandbox *ret, const struct sandbox *parent,
         .metadata = fork->metadata ? fork->metadata : parent->metadata,
         .timeout_s = fork->has_timeout ? fork->timeout_s : parent->timeout_s,
         .policy = parent->policy,
-        .at_end = parent->at_end,
+        .at_end = fork->has_at_end ? fork->at_end : parent->at_end,
         .surface = fork->surface ? fork->surface : parent->surface,
     };
 
@@ -306,10 +306,23 @@ void sandbox_apply(struct sandbox *sb, const struct sandbox_patch *patch, int64_
     sb->changed_at_ms = now_ms;
 }
 
+/*
+ * One that was paused at its end has no time left: when it goes on, its time begins anew, or it would be paused again at
+ * once.
+ */
+static bool begins_anew(const struct sandbox *sb, enum sandbox_state to)
+{
+    return to == SANDBOX_STATE_RUNNING && sb->paused_at_ms && sb->end_at_ms &&
+           sb->end_at_ms <= sb->paused_at_ms && sb->at_end != SANDBOX_AT_END_DELETE;
+}
+
 void sandbox_move(struct sandbox *sb, struct sandbox_move move, const char *reason)
 {
     ASSERT(sb && move.now_ms > 0);
     sandbox_state_move(&sb->observed, move.to, move.by);
+    if (begins_anew(sb, move.to)) {
+        sb->end_at_ms = end_of(sb->timeout_s, sb->paused_at_ms);
+    }
     lifetime_enter(&sb->end_at_ms, &sb->paused_at_ms, move.to, move.now_ms);
     snprintf(sb->reason, sizeof(sb->reason), "%s", reason ? reason : "");
 }

@@ -121,7 +121,9 @@ struct sandbox_fork {
     char *metadata;         /* owned; JSON object text; NULL: the parent's */
     bool has_timeout;
     int64_t timeout_s;
-    char *surface; /* owned; not said in our own API; NULL: the parent's */
+    bool has_at_end; /* these two are not said in our own API; not set: the parent's */
+    enum sandbox_at_end at_end;
+    char *surface; /* owned; NULL: the parent's */
 };
 
 MUST_CHECK int sandbox_fork_from_json(json_t *body, struct sandbox_fork *ret, struct err *e);

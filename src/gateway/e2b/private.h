@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the files of this folder share. */
+#pragma once
+
+#include "gateway/e2b/box.h"
+#include "gateway/e2b/e2b.h"
+#include "gateway/e2b/live.h"
+#include "gateway/tokens.h"
+
+struct e2b {
+    struct live_set *live; /* owned */
+};
+
+/* --- answers --- */
+
+/* {"code":status,"message":...}. */
+MUST_CHECK int e2b_reply_error(struct http_request *req, int status, const char *message,
+                               struct err *e);
+/* An array or object, which is taken over. */
+MUST_CHECK int e2b_reply_json_take(struct http_request *req, int status, json_t *json,
+                                   struct err *e);
+
+/* --- bodies: null is absent, what is not known is ignored, a wrong type is -EINVAL naming the field --- */
+
+MUST_CHECK int e2b_string(json_t *body, const char *name, const char **ret, struct err *e);
+MUST_CHECK int e2b_bool(json_t *body, const char *name, bool fallback, bool *ret, struct err *e);
+MUST_CHECK int e2b_int(json_t *body, const char *name, struct json_bounds bounds, int64_t *ret,
+                       struct err *e);
+/* Borrowed; NULL: absent. */
+MUST_CHECK int e2b_object(json_t *body, const char *name, json_t **ret, struct err *e);
+MUST_CHECK int e2b_array(json_t *body, const char *name, json_t **ret, struct err *e);
+
+/* --- sandboxes of the caller --- */
+
+/* The sandbox of the path. -ENOENT, with the same bytes, when it is not there, not the caller's, or not shown. */
+MUST_CHECK int e2b_find(struct http_request *req, struct sandbox *ret, struct e2b_box *ret_box,
+                        struct err *e);
+/* Answers with the object of create and connect. */
+MUST_CHECK int e2b_reply_sandbox(struct http_request *req, int status, const struct sandbox *sb,
+                                 struct err *e);
+json_t *e2b_show(const struct gateway *g, const struct sandbox *sb);
+
+/* network.c: what a request wants of the network, in body and body.network; -EINVAL for what is not honoured. */
+MUST_CHECK int e2b_network_from_json(json_t *body, struct e2b_box *box, struct err *e);
+
+/* template.c: what a client's templateID names: a template of the node, or a snapshot. */
+struct e2b_template {
+    char name[TEMPLATE_NAME_SIZE];  /* of the node's template; "": it is a snapshot */
+    char alias[TEMPLATE_NAME_SIZE]; /* as it was asked for, without namespace and tag */
+    struct snapshot_row snapshot;
+};
+MUST_CHECK int e2b_template_find(struct http_request *req, const char *text,
+                                 struct e2b_template *ret, struct err *e);
+
+/* --- handlers, by file --- */
+
+int e2b_create_handler(struct http_request *req, struct err *e);
+int e2b_create_v1_handler(struct http_request *req, struct err *e);
+int e2b_get_handler(struct http_request *req, struct err *e);
+int e2b_kill_handler(struct http_request *req, struct err *e);
+int e2b_list_handler(struct http_request *req, struct err *e);
+int e2b_list_v1_handler(struct http_request *req, struct err *e);
+
+int e2b_timeout_handler(struct http_request *req, struct err *e);
+int e2b_refresh_handler(struct http_request *req, struct err *e);
+int e2b_connect_handler(struct http_request *req, struct err *e);
+int e2b_connect_v1_handler(struct http_request *req, struct err *e);
+int e2b_resume_handler(struct http_request *req, struct err *e);
+int e2b_pause_handler(struct http_request *req, struct err *e);
+
+int e2b_snapshot_handler(struct http_request *req, struct err *e);
+int e2b_snapshots_handler(struct http_request *req, struct err *e);
+int e2b_fork_handler(struct http_request *req, struct err *e);
+
+int e2b_metrics_handler(struct http_request *req, struct err *e);
+int e2b_metrics_many_handler(struct http_request *req, struct err *e);
+int e2b_logs_handler(struct http_request *req, struct err *e);
+int e2b_logs_v2_handler(struct http_request *req, struct err *e);
+int e2b_network_handler(struct http_request *req, struct err *e);
+
+int e2b_templates_handler(struct http_request *req, struct err *e);
+int e2b_template_alias_handler(struct http_request *req, struct err *e);
+int e2b_template_get_handler(struct http_request *req, struct err *e);
+int e2b_template_delete_handler(struct http_request *req, struct err *e);
+int e2b_template_tags_handler(struct http_request *req, struct err *e);
+int e2b_tags_refused_handler(struct http_request *req, struct err *e);
