@@ -177,7 +177,9 @@ static int connect_tcp(const struct http_client *c, const struct io_wait *wait, 
     r = -EHOSTDOWN;
     for (const struct addrinfo *a = found; a && r < 0 && r != -ETIMEDOUT && r != -ECANCELED;
          a = a->ai_next) {
-        r = connect_address(a, wait);
+        if (!c->opts.address_allowed || c->opts.address_allowed(a->ai_addr)) {
+            r = connect_address(a, wait);
+        }
     }
     freeaddrinfo(found);
     return r < 0 ? unavailable(e, r, c->host_field) : r;

@@ -40,6 +40,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -58,6 +59,8 @@ struct http_client_opts {
     unsigned connect_timeout_ms; /* 5000 */
     unsigned idle_timeout_ms;    /* a kept connection older than that is dropped (30000) */
     const char *ca_file;         /* https: NULL = the system's authorities */
+    /* May this address be connected to? For URLs that a tenant chose. NULL: all. */
+    bool (*address_allowed)(const struct sockaddr *address);
 };
 
 struct http_call_opts {

@@ -28,10 +28,14 @@ static int bio_write(BIO *bio, const char *data, int len)
 
 static int bio_read(BIO *bio, char *data, int len)
 {
-    const struct http_io *io = BIO_get_data(bio);
-    ssize_t n = recv(io->fd, data, (size_t)len, MSG_DONTWAIT);
+    struct http_io *io = BIO_get_data(bio);
+    ssize_t n = (ssize_t)io_take_early(io, data, (size_t)len);
 
     BIO_clear_retry_flags(bio);
+    if (n > 0) {
+        return (int)n;
+    }
+    n = recv(io->fd, data, (size_t)len, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         BIO_set_retry_read(bio);
     }
@@ -174,10 +178,8 @@ static int set_peer_name(SSL *ssl, const char *name)
     return SSL_set1_host(ssl, name) && SSL_set_tlsext_host_name(ssl, copy);
 }
 
-int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait,
-                   struct err *e)
+static void wrap(struct http_io *io, SSL_CTX *ctx)
 {
-    static const unsigned char alpn[] = "\x08http/1.1";
     BIO *bio;
 
     ASSERT(!io->ssl);
@@ -188,6 +190,43 @@ int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const str
     BIO_set_data(bio, io);
     BIO_set_init(bio, 1);
     SSL_set_bio(io->ssl, bio, bio);
+}
+
+int io_tls_accept(struct http_io *io, SSL_CTX *ctx, const struct io_wait *wait, struct err *e)
+{
+    wrap(io, ctx);
+    for (;;) {
+        ssize_t r;
+        int n;
+
+        ERR_clear_error();
+        errno = 0;
+        n = SSL_accept(io->ssl);
+        if (n == 1) {
+            io->want_in = io->want_out = false;
+            return 0;
+        }
+        r = tls_result(io, n, /* sending */ false);
+        if (r == 0) {
+            return err_set(e, -ECONNRESET, NULL,
+                           "the client closed the connection in the TLS handshake");
+        }
+        if (r != -EAGAIN) {
+            return tls_error(e, (int)r, "the TLS handshake failed");
+        }
+        r = io_wait(io, io->want_out ? POLLOUT : POLLIN, wait);
+        if (r < 0) {
+            return err_wrap(e, (int)r, "waiting for the TLS handshake");
+        }
+    }
+}
+
+int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait,
+                   struct err *e)
+{
+    static const unsigned char alpn[] = "\x08http/1.1";
+
+    wrap(io, ctx);
     if (!set_peer_name(io->ssl, name) ||
         SSL_set_alpn_protos(io->ssl, alpn, sizeof(alpn) - 1) != 0) {
         return tls_error(e, -EINVAL, "preparing the TLS handshake");

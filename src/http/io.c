@@ -20,6 +20,30 @@ void io_init_layer_take(struct http_io *io, const struct http_io_layer *layer, v
     *io = (struct http_io){.fd = FD_NONE, .layer = layer, .under = under};
 }
 
+void io_early(struct http_io *io, const void *data, size_t len)
+{
+    ASSERT(!io->early && io->in_len == 0);
+    if (len > 0) {
+        io->early = xmemdup(data, len);
+        io->n_early = len;
+    }
+}
+
+size_t io_take_early(struct http_io *io, void *data, size_t len)
+{
+    size_t n = io->early ? MIN(len, io->n_early - io->early_pos) : 0;
+
+    if (n > 0) {
+        memcpy(data, io->early + io->early_pos, n);
+        io->early_pos += n;
+        if (io->early_pos == io->n_early) {
+            free(io->early);
+            io->early = NULL;
+        }
+    }
+    return n;
+}
+
 void io_done(struct http_io *io)
 {
     if (io->ssl) {
@@ -30,7 +54,9 @@ void io_done(struct http_io *io)
         io->layer = NULL;
     }
     free(io->in);
+    free(io->early);
     io->fd = fd_close(io->fd);
+    io->early = NULL;
     io->in = NULL;
     io->in_pos = io->in_len = io->in_cap = 0;
 }
@@ -57,11 +83,17 @@ int io_end_send(struct http_io *io)
 
 static ssize_t raw_recv(struct http_io *io, void *data, size_t len)
 {
+    size_t early;
+
     if (io->ssl) {
         return io_tls_recv(io, data, len);
     }
     if (io->layer) {
         return io->layer->recv(io->under, data, len);
+    }
+    early = io_take_early(io, data, len);
+    if (early > 0) {
+        return (ssize_t)early;
     }
     for (;;) {
         ssize_t n = recv(io->fd, data, len, MSG_DONTWAIT);
@@ -204,7 +236,7 @@ struct pollfd io_pollfd(const struct http_io *io, short events)
 
 bool io_buffered(const struct http_io *io)
 {
-    return io->in_len > 0 || (io->ssl && SSL_pending(io->ssl) > 0);
+    return io->in_len > 0 || io->early || (io->ssl && SSL_pending(io->ssl) > 0);
 }
 
 int io_wait(struct http_io *io, short events, const struct io_wait *wait)

@@ -41,6 +41,9 @@ struct http_io {
     size_t in_pos;
     size_t in_len; /* unread bytes at in + in_pos */
     size_t in_cap;
+    char *early; /* owned; what somebody else has read from the socket before; NULL: nothing */
+    size_t early_pos;
+    size_t n_early;
     bool want_out; /* TLS: the last recv waits for room to send */
     bool want_in;  /* TLS: the last send waits for bytes to read */
 };
@@ -53,6 +56,10 @@ struct io_wait {
 
 void io_init_take(struct http_io *io, int fd);
 void io_init_layer_take(struct http_io *io, const struct http_io_layer *layer, void *under);
+/* Bytes that were read from the socket already: they come first, below TLS. Before anything else. */
+void io_early(struct http_io *io, const void *data, size_t len);
+/* For those who read the socket: some of the early bytes; 0 when there are none (left). */
+size_t io_take_early(struct http_io *io, void *data, size_t len);
 /* Closes. TLS says goodbye if it can without waiting. */
 void io_done(struct http_io *io);
 /* Both sides of a TLS connection that is to be closed in order. Not with a layer. */
@@ -98,6 +105,8 @@ void io_tls_goodbye(struct http_io *io);
 void io_tls_done(struct http_io *io);
 /* A context that verifies; ca_file NULL: the system's authorities. */
 int io_tls_client_context(const char *ca_file, SSL_CTX **ret, struct err *e);
+/* Server side: wraps the accepted socket. ctx has certificate and key. */
+int io_tls_accept(struct http_io *io, SSL_CTX *ctx, const struct io_wait *wait, struct err *e);
 /* Client side: wraps the connected socket. name is checked against the certificate. */
 int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait,
                    struct err *e);
