@@ -22,6 +22,7 @@ enum id_kind {
     ID_NODE = 'h',
     ID_TEMPLATE = 't',
     ID_MACHINE = 'm',
+    ID_CREDENTIAL = 'v',
 };
 
 void id_new(enum id_kind kind, char ret[static ID_SIZE]);

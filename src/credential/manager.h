@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The credential manager: credentials, their vaults, tokens, the organisations' authorities and the audit log put together.
+ * What it decides is the same for every way of asking; routes.c turns it into HTTP on a unix socket.
+ *
+ * A use, in this order: which credentials the request gets (store_choose); each one's time and rate; its value out of the
+ * vault; its token, if it stands for one; the row in the audit log; the plan. If any of them fails the request gets no
+ * plan at all: a request that should carry a secret is refused rather than sent without.
+ *
+ * A change, in this order: the value into the vault under a new reference, the row in the audit log, the list, then the old
+ * value out of the vault. A crash in between leaves at most a sealed value that nothing refers to.
+ */
+#pragma once
+
+#include "credential/audit.h"
+#include "credential/authority.h"
+#include "credential/plan.h"
+#include "credential/store.h"
+#include "credential/token.h"
+#include "credential/vault.h"
+
+#define MANAGER_VAULTS_MAX 4u
+
+struct manager_opts {
+    const char *state_dir;
+    const char *key_file;    /* NULL: credential.key in state_dir, made if need be */
+    const char *env_prefix;  /* NULL: no vault "env" */
+    const char *exec;        /* program; NULL: no vault "exec" */
+    struct vault_kv_opts kv; /* url NULL: no vault "kv" */
+    struct token_opts tokens;
+};
+
+struct manager {
+    struct store *store; /* owned, as all here */
+    struct audit *audit;
+    struct authority *authority;
+    struct tokens *tokens;
+    struct vault *vaults[MANAGER_VAULTS_MAX]; /* [0]: sealed */
+    size_t n_vaults;
+    char *state_dir;
+    int lock_fd;
+};
+
+MUST_CHECK int manager_open(const struct manager_opts *opts, struct manager **ret, struct err *e);
+void manager_free(struct manager *m);
+DEFINE_CLEANUP(struct manager *, manager_free);
+
+/* Who changes something, from the API gateway. */
+struct manager_actor {
+    const char *organisation; /* all borrowed */
+    const char *project;
+    const char *key;
+    bool
+        whole_organisation; /* may touch what belongs to the organisation and to its other projects */
+};
+
+/* Each gives the public object back. body is the client's. */
+MUST_CHECK int manager_add(struct manager *m, const struct manager_actor *who, json_t *body,
+                           json_t **ret, struct err *e);
+MUST_CHECK int manager_change(struct manager *m, const struct manager_actor *who, const char *id,
+                              json_t *body, json_t **ret, struct err *e);
+MUST_CHECK int manager_remove(struct manager *m, const struct manager_actor *who, const char *id,
+                              struct err *e);
+MUST_CHECK int manager_get(struct manager *m, const struct manager_actor *who, const char *id,
+                           json_t **ret, struct err *e);
+json_t *manager_list(struct manager *m, const struct manager_actor *who);
+
+/* What the network gateway asks for one request. */
+struct manager_use {
+    struct credential_request q;
+    const char *names[8]; /* placeholders in the request; borrowed */
+    size_t n_names;
+    struct sigv4_scope sign; /* what the guest itself signed for; empty: nothing */
+};
+
+/* The plan, maybe an empty one. */
+MUST_CHECK int manager_use(struct manager *m, const struct manager_use *use, struct plan *ret,
+                           struct err *e);
+/* The authority's certificate. */
+MUST_CHECK int manager_authority(struct manager *m, const char *organisation, struct buf *ret,
+                                 struct err *e);
