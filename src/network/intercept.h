@@ -65,6 +65,21 @@ struct intercept_target {
     void *done_arg;                 /* borrowed until done has returned */
 };
 
+struct intercept_opts {
+    const char *credential_url; /* "unix:/run/space/credential-manager.sock" */
+    const char *ca_file; /* whom servers are verified against; NULL: the system's authorities */
+    unsigned max_connections; /* 0: 4096 */
+};
+
+/*
+ * Does not connect: without the credential manager nothing is wanted and TLS cannot be looked into, until it is there.
+ */
+MUST_CHECK int intercept_new(const struct intercept_opts *opts, struct intercept **ret,
+                             struct err *e);
+/* Ends all connections and waits for them. */
+void intercept_free(struct intercept *in);
+DEFINE_CLEANUP(struct intercept *, intercept_free);
+
 /* Does a credential of this sandbox want to see what goes to that name and port? */
 bool intercept_wants(struct intercept *in, const struct intercept_owner *owner, const char *name,
                      uint16_t port);

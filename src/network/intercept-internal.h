@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the interceptor. Each connection has a thread of its own, which runs straight-line code:
+ *
+ *     TLS with the guest (leaf) -> { head -> judge -> plan -> server -> bodies both ways }... -> closed
+ *
+ * A connection is known to the list of its interceptor until its thread has told done(). Ending one from outside is an
+ * event that every wait of its thread listens to.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "base/log.h"
+#include "credential/inject.h"
+#include "credential/redact.h"
+#include "http/body.h"
+#include "network/intercept.h"
+#include "network/leaf.h"
+
+/* A client that keeps a connection open without using it. */
+#define INTERCEPT_IDLE_MS 90000u
+/* From the first byte of a head to its end. */
+#define INTERCEPT_HEAD_MS 15000u
+#define INTERCEPT_HANDSHAKE_MS 15000u
+#define INTERCEPT_CONNECT_MS 10000u
+/* No byte in either direction while a request is on its way. Some answers are thought about for long. */
+#define INTERCEPT_QUIET_MS 3600000u
+#define INTERCEPT_USE_MS 20000u
+/* Bytes of one read. Two of these and what is kept back for redaction bound a request's memory. */
+#define INTERCEPT_CHUNK 32768u
+/* Interim answers before the final one. */
+#define INTERCEPT_INTERIM_MAX 16u
+
+struct intercept_conn {
+    struct intercept *in; /* borrowed */
+    struct intercept_target target;
+    struct netpolicy *policy; /* owned: a reference */
+    struct intercept_result result;
+    char credential[CREDENTIAL_NAME_SIZE];
+    char refused[40];
+    int stop_fd; /* owned: an eventfd */
+    struct http_io guest;
+    struct http_io server;
+    bool connected;                    /* server is one */
+    bool server_used;                  /* it has served a request before */
+    char host[NETPOLICY_NAME_MAX + 8]; /* the Host field for the server */
+    TAILQ_ENTRY(intercept_conn) entry;
+};
+TAILQ_HEAD(intercept_conns, intercept_conn);
+
+/* Who may see what: a copy of what the credential manager says. */
+struct intercept_want {
+    enum credential_scope scope;
+    char organisation[ID_SIZE];
+    char project[ID_SIZE];
+    char sandbox[ID_SIZE];
+    char host[CREDENTIAL_HOST_SIZE];
+    uint16_t port;
+};
+
+struct intercept {
+    struct credential_client *credentials; /* owned */
+    struct leaves *leaves;                 /* owned */
+    SSL_CTX *client_tls;                   /* owned */
+    unsigned max_connections;
+
+    pthread_mutex_t lock;         /* guards all below */
+    pthread_cond_t ended;         /* a connection has */
+    struct intercept_conns conns; /* what they point to is each one's thread's */
+    size_t n_conns;
+    struct intercept_want *wants; /* owned */
+    size_t n_wants;
+
+    pthread_t watcher; /* keeps wants as the credential manager has them */
+    int stop_fd;       /* owned: ends the watcher */
+};
+
+/* One request. */
+struct exchange {
+    struct intercept_conn *c;
+    struct http1_head head; /* views into head_text */
+    char *head_text;        /* owned */
+    struct plan plan;       /* owned */
+    struct redact redact;   /* owned */
+    struct buf body;        /* owned: when it had to be gathered */
+    bool body_known;
+    struct http_in up_in;
+    struct http_out up_out;
+    struct http_in down_in;
+    struct http_out down_out;
+    bool up_done;   /* the whole request has left */
+    bool up_broken; /* the server reads no more of it */
+    bool head_done; /* the final head of the answer was passed on */
+    bool down_done;
+    bool upgraded;
+    bool keep_guest; /* the guest's connection may carry another request */
+    bool keep_server;
+    bool answered; /* some byte of the answer has come */
+    unsigned n_interim;
+    char *chunk; /* owned: INTERCEPT_CHUNK bytes */
+};
+
+/* ---- intercept-conn.c ---- */
+
+/* The whole life of a connection; the thread's function. */
+void intercept_conn_run(struct intercept_conn *c);
+struct io_wait intercept_wait(const struct intercept_conn *c, uint64_t ms);
+/* A stable word for the log. */
+void intercept_refuse(struct intercept_conn *c, const char *why);
+/* An answer of our own: {"error":{code, message}}; the connection is closed afterwards. */
+void intercept_answer(struct intercept_conn *c, int status, const char *code, const char *message);
+
+/* ---- intercept-pump.c ---- */
+
+/*
+ * Moves the request to the server and the answer to the guest, both at once; up_out holds the head that is to be sent
+ * first. 0: over, see keep_*. -EAGAIN: nothing of an answer has come over a connection that was used before: try
+ * again on a new one. Other codes: it broke.
+ */
+MUST_CHECK int exchange_pump(struct exchange *x);
+/* After 101: bytes both ways until both ends are done. */
+void exchange_tunnel(struct exchange *x);
+
+/* ---- intercept-answer.c ---- */
+
+/* Reads heads of the server as far as they are there. -EAGAIN: more is needed. */
+MUST_CHECK int exchange_answer_head(struct exchange *x);
