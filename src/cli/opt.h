@@ -92,6 +92,7 @@ struct args {
     bool once;
     uint64_t interval_s;
     uint64_t jobs;
+    const char *address;
 
     /* Keys. */
     const char *name;

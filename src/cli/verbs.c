@@ -205,6 +205,11 @@ static const struct opt top_opts[] = {
     OPT_END,
 };
 
+static const struct opt forward_opts[] = {
+    VALUE(OPT_TEXT, "address", 0, "ADDRESS", address, "listen on this local address (127.0.0.1)"),
+    OPT_END,
+};
+
 static const struct opt key_create_opts[] = {
     VALUE(OPT_TEXT, "name", 'n', "NAME", name, "what the key is for, to tell it from others"),
     VALUE(OPT_TEXT, "project", 0, "ID", project,
@@ -447,6 +452,27 @@ const struct verb verbs[] = {
                     "space cp s4k2:/var/log ./logs\n"
                     "space cp s4k2:out.csv -",
         .opts = {.tables = {cp_opts, client_opts}, .min_pos = 2, .max_pos = ANY},
+    },
+    {
+        .name = "preview", .operands = "SANDBOX PORT", .group = VERB_COMMAND, .run = verb_preview,
+        .summary = "print the address of a server in a sandbox",
+        .about =
+            "Open it in a browser, or give it to others: whoever has it may use it without a key, unless the sandbox's "
+            "traffic is private. Servers that listen on loopback only are reached too, and a sandbox that was paused for "
+            "idleness wakes.",
+        .examples = "space exec -d s4k2 -- python3 -m http.server 8000\n"
+                    "space preview s4k2 8000",
+        .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "forward", .operands = "SANDBOX [LOCAL:]PORT...", .group = VERB_COMMAND, .run = verb_forward,
+        .summary = "reach ports of a sandbox at local ports, for any protocol",
+        .about =
+            "Listens on local ports until it is interrupted; each connection is carried to the port in the sandbox. "
+            "Without LOCAL it is the same port, with 0 any that is free; what was taken is printed.",
+        .examples = "space forward s4k2 8080:80 5432\n"
+                    "space forward s4k2 0:22",
+        .opts = {.tables = {forward_opts, client_opts}, .min_pos = 2, .max_pos = ANY},
     },
     {
         .name = "template ls", .operands = "", .group = VERB_ACCOUNT, .run = verb_template_ls,

@@ -78,6 +78,8 @@ int verb_ps(struct cli *cli);
 int verb_kill(struct cli *cli);
 int verb_logs(struct cli *cli);
 int verb_top(struct cli *cli);
+int verb_preview(struct cli *cli);
+int verb_forward(struct cli *cli);
 int verb_template_ls(struct cli *cli);
 int verb_key_create(struct cli *cli);
 int verb_key_ls(struct cli *cli);

@@ -393,8 +393,9 @@ static void commands_metrics(struct daemon *d, void *state, json_t *obj)
     (void)d;
     commands_figures(state, &figures);
     json_object_set_new(obj, "commands",
-                        json_pack("{s:I,s:I,s:I,s:s}", "active", (json_int_t)figures.n_alive,
-                                  "remembered", (json_int_t)figures.n_remembered, "output_bytes",
+                        json_pack("{s:I,s:I,s:I,s:I,s:s}", "active", (json_int_t)figures.n_running,
+                                  "alive", (json_int_t)figures.n_alive, "remembered",
+                                  (json_int_t)figures.n_remembered, "output_bytes",
                                   (json_int_t)figures.output_bytes, "kill", figures.cgroups));
 }
 

@@ -111,6 +111,7 @@ void commands_figures(const struct commands *t, struct commands_figures *ret)
 {
     *ret = (struct commands_figures){.n_remembered = t->n, .cgroups = cgroups_kind(t->cgroups)};
     for (const struct command *c = t->first; c; c = c->next) {
+        ret->n_running += c->state < COMMAND_ENDED;
         ret->n_alive += is_alive(c);
         ret->output_bytes += output_memory(c->output);
     }

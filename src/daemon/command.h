@@ -122,7 +122,8 @@ struct command_view {
 };
 
 struct commands_figures {
-    size_t n_alive;
+    size_t n_running; /* have not ended */
+    size_t n_alive;   /* or have left processes behind */
     size_t n_remembered;
     size_t output_bytes;
     const char *cgroups; /* static */
