@@ -77,6 +77,7 @@ static ssize_t tls_result(struct http_io *io, int n, bool sending)
     case SSL_ERROR_SYSCALL:
         return saved > 0 ? -saved : -ECONNRESET;
     default:
+        io->is_plain = ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST;
         return -EPROTO;
     }
 }
@@ -132,12 +133,18 @@ void io_tls_goodbye(struct http_io *io)
     }
 }
 
+void io_tls_drop(struct http_io *io)
+{
+    SSL_free(io->ssl);
+    io->ssl = NULL;
+    io->want_in = io->want_out = false;
+    ERR_clear_error();
+}
+
 void io_tls_done(struct http_io *io)
 {
     io_tls_goodbye(io);
-    SSL_free(io->ssl);
-    io->ssl = NULL;
-    ERR_clear_error();
+    io_tls_drop(io);
 }
 
 static int tls_error(struct err *e, int code, const char *what)
@@ -182,7 +189,7 @@ static void wrap(struct http_io *io, SSL_CTX *ctx)
 {
     BIO *bio;
 
-    ASSERT(!io->ssl);
+    ASSERT(!io->ssl && !io->layer);
     pthread_once(&method_once, make_method);
     io->ssl = SSL_new(ctx);
     bio = BIO_new(method);
@@ -190,6 +197,12 @@ static void wrap(struct http_io *io, SSL_CTX *ctx)
     BIO_set_data(bio, io);
     BIO_set_init(bio, 1);
     SSL_set_bio(io->ssl, bio, bio);
+}
+
+void io_tls_server(struct http_io *io, SSL_CTX *ctx)
+{
+    wrap(io, ctx);
+    SSL_set_accept_state(io->ssl);
 }
 
 int io_tls_accept(struct http_io *io, SSL_CTX *ctx, const struct io_wait *wait, struct err *e)

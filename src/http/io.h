@@ -46,6 +46,7 @@ struct http_io {
     size_t n_early;
     bool want_out; /* TLS: the last recv waits for room to send */
     bool want_in;  /* TLS: the last send waits for bytes to read */
+    bool is_plain; /* TLS: the peer does not speak it, but HTTP */
 };
 
 /* Who bounds a wait. */
@@ -110,3 +111,11 @@ int io_tls_accept(struct http_io *io, SSL_CTX *ctx, const struct io_wait *wait, 
 /* Client side: wraps the connected socket. name is checked against the certificate. */
 int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait,
                    struct err *e);
+
+/* Server side: the handshake is made by the first calls of io_recv. */
+void io_tls_server(struct http_io *io, SSL_CTX *ctx);
+/* The same with the certificate of the moment (tls.h). */
+struct http_tls;
+void io_tls_begin(struct http_io *io, struct http_tls *t);
+/* Back to the bare socket, without a word; for answering who does not speak TLS. */
+void io_tls_drop(struct http_io *io);

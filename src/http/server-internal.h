@@ -60,6 +60,7 @@ struct listener {
     int fd;            /* owned */
     char *unlink_path; /* owned; NULL: nothing to remove */
     http_peer_allowed_fn *peer_allowed;
+    struct http_tls *tls; /* borrowed; NULL: plain */
     bool tcp;
 };
 

@@ -107,6 +107,13 @@ static void on_head_bytes(struct http_conn *c)
             pthread_mutex_unlock(&c->server->lock);
             return;
         }
+        if (n == -EPROTO && c->io.is_plain) {
+            io_tls_drop(&c->io);
+            conn_refuse(c, 400, "https_expected",
+                        "this port speaks TLS: write https:// for http://");
+            conn_linger(c);
+            return;
+        }
         if (n <= 0) {
             bury(c);
             return;
@@ -214,12 +221,15 @@ static void add_connection(struct http_server *s, const struct listener *l, int 
         conn_free(c);
         return;
     }
-    if (!room) {
+    if (!room) { /* in plain text also where TLS is spoken: it is closed in any case */
         conn_refuse(c, 503, "overloaded", "the server has too many connections, try again soon");
         conn_free(c);
         return;
     }
     name_peer(c, a);
+    if (l->tls) {
+        io_tls_begin(&c->io, l->tls);
+    }
     on_head_bytes(c);
 }
 

@@ -44,7 +44,8 @@ void conn_move_locked(struct http_conn *c, struct conn_list *list)
 void conn_arm_locked(struct http_conn *c, enum conn_state state)
 {
     struct http_server *s = c->server;
-    struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = c};
+    struct epoll_event ev = {.events = EPOLLONESHOT | (c->io.want_out ? EPOLLOUT : EPOLLIN),
+                             .data.ptr = c};
     struct conn_list *list = state == CONN_LINGER ? &s->lingers
                              : c->io.in_len > 0   ? &s->heads
                                                   : &s->waiting;
@@ -142,6 +143,13 @@ static void reset(struct http_conn *c)
     conn_free(c);
 }
 
+/* Epoll knows nothing of bytes that have been decrypted already. */
+static void take_decrypted(struct http_conn *c)
+{
+    while (c->io.ssl && SSL_pending(c->io.ssl) > 0 && io_fill(&c->io, HTTP1_MAX_HEAD) > 0) {
+    }
+}
+
 /* The next request may be here already. True: c is to be run again by this thread. */
 static bool keep(struct http_conn *c)
 {
@@ -151,6 +159,7 @@ static bool keep(struct http_conn *c)
 
     c->scan = (struct http1_scan){0};
     io_trim(&c->io);
+    take_decrypted(c);
     complete =
         http1_scan(&c->scan, c->io.in ? io_data(&c->io) : "", c->io.in_len, &c->head_len) == 0;
     pthread_mutex_lock(&s->lock);

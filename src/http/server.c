@@ -111,7 +111,8 @@ static int bind_tcp(const struct addrinfo *a)
     return TAKE_FD(fd);
 }
 
-int http_server_listen_tcp(struct http_server *s, const char *address, struct err *e)
+static int listen_tcp(struct http_server *s, const char *address, struct http_tls *tls,
+                      struct err *e)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
@@ -138,7 +139,20 @@ int http_server_listen_tcp(struct http_server *s, const char *address, struct er
         return err_wrap(e, r, "listening on %s", address);
     }
     http_server_listen_fd_take(s, r, /* peer_allowed */ NULL);
+    s->listeners[s->n_listeners - 1].tls = tls;
     return 0;
+}
+
+int http_server_listen_tcp(struct http_server *s, const char *address, struct err *e)
+{
+    return listen_tcp(s, address, /* tls */ NULL, e);
+}
+
+int http_server_listen_tls(struct http_server *s, const char *address, struct http_tls *tls,
+                           struct err *e)
+{
+    ASSERT(tls);
+    return listen_tcp(s, address, tls, e);
 }
 
 int http_server_listen_unix(struct http_server *s, const char *path, mode_t mode,

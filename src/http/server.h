@@ -85,6 +85,11 @@ struct http_server *http_server_new(const struct http_server_opts *opts);
  * added, before run. -EADDRINUSE and -EACCES are meant for the caller. */
 MUST_CHECK int http_server_listen_tcp(struct http_server *s, const char *address, struct err *e);
 
+/* The same for TLS; tls (tls.h) is borrowed: lives longer than the server. */
+struct http_tls;
+MUST_CHECK int http_server_listen_tls(struct http_server *s, const char *address,
+                                      struct http_tls *tls, struct err *e);
+
 /* Binds (replacing a stale socket that nobody listens on; -EADDRINUSE when somebody does), with
  * that mode. peer_allowed NULL: the file's mode is the only check. Paths of any length work. */
 MUST_CHECK int http_server_listen_unix(struct http_server *s, const char *path, mode_t mode,
