@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/sock.h"
+#include "http/authority.h"
 #include "http/client.h"
 #include "wire/url.h"
 
@@ -65,7 +66,18 @@ void host_init(struct host *host, const struct args *a)
         .listen = host_or(a->listen, HOST_LISTEN),
         .gateway_user = host_or(a->gateway_user, HOST_GATEWAY_USER),
         .sandbox_user = host_or(a->sandbox_user, HOST_SANDBOX_USER),
+        .domain = host_or(a->domain, a->tls && !a->tls_cert ? HOST_TLS_DOMAIN : HOST_DOMAIN),
     };
+    if (!a->tls && !a->tls_cert) {
+        return;
+    }
+    host->tls_listen = host_or(a->tls_listen, HOST_TLS_LISTEN);
+    host->tls_own = !a->tls_cert;
+    host->tls_cert = a->tls_cert
+                         ? host_folder(a->tls_cert, NULL)
+                         : xasprintf("%s/" HOST_TLS_DIR "/" AUTHORITY_CERT, host->state_dir);
+    host->tls_key = a->tls_key ? host_folder(a->tls_key, NULL)
+                               : xasprintf("%s/" HOST_TLS_DIR "/" AUTHORITY_KEY, host->state_dir);
 }
 
 void host_done(struct host *host)
@@ -74,6 +86,8 @@ void host_done(struct host *host)
     free(host->run_dir);
     free(host->log_dir);
     free(host->libexec_dir);
+    free(host->tls_cert);
+    free(host->tls_key);
     *host = (struct host){0};
 }
 

@@ -18,6 +18,11 @@
 #define HOST_RUN_DIR "/run/space"
 #define HOST_LOG_DIR "/var/log/space"
 #define HOST_LISTEN "127.0.0.1:7777"
+#define HOST_TLS_LISTEN "127.0.0.1:7443"
+#define HOST_TLS_DIR "tls" /* in the state directory */
+#define HOST_DOMAIN "localhost"
+/* OpenSSL and others take no wildcard for a name of one label. */
+#define HOST_TLS_DOMAIN "space.localhost"
 #define HOST_GATEWAY_USER "space-gateway"
 #define HOST_SANDBOX_USER "space-sandbox"
 #define HOST_LOCK "up.lock"
@@ -32,6 +37,11 @@ struct host {
     const char *listen; /* borrowed: options or static, as the rest */
     const char *gateway_user;
     const char *sandbox_user;
+    const char *domain;
+    const char *tls_listen; /* NULL: no TLS; else all three */
+    char *tls_cert;         /* owned, as the next one */
+    char *tls_key;
+    bool tls_own; /* made here, by an authority of our own */
 };
 
 enum host_service {

@@ -51,6 +51,11 @@ struct args {
     const char *gateway_user;
     const char *sandbox_user;
     uint64_t pool_mib;
+    bool tls;
+    const char *tls_listen;
+    const char *tls_cert;
+    const char *tls_key;
+    const char *domain;
 
     /* A sandbox's shape. Zero: the service's default. */
     const char *template;

@@ -277,6 +277,33 @@ static int service_log(const struct supervisor *sup, enum host_service which, of
     return fd;
 }
 
+#define SERVICE_ARGS_MAX 20
+
+/* What only some have goes last: the list ends at the first NULL. */
+static void gateway_args(const struct host *h, const char *argv[static SERVICE_ARGS_MAX])
+{
+    const char *const pairs[][2] = {
+        {access(SPACE_SHARE_DIR "/console", R_OK) == 0 ? "--console" : NULL,
+         SPACE_SHARE_DIR "/console"}, /* served where it is installed */
+        {"--domain", h->domain},
+        {h->tls_listen ? "--tls-listen" : NULL, h->tls_listen},
+        {h->tls_listen ? "--tls-cert" : NULL, h->tls_cert},
+        {h->tls_listen ? "--tls-key" : NULL, h->tls_key},
+    };
+    size_t n = 0;
+
+    while (argv[n]) {
+        n++;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
+        if (pairs[i][0]) {
+            ASSERT(n + 2 < SERVICE_ARGS_MAX);
+            argv[n++] = pairs[i][0];
+            argv[n++] = pairs[i][1];
+        }
+    }
+}
+
 static int service_spawn(struct supervisor *sup, enum host_service which, struct err *e)
 {
     const struct host *h = sup->host;
@@ -284,15 +311,13 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
     cleanup_free char *cgroup = host_cgroup(h);
     cleanup_free char *gateway_dir =
         xasprintf("%s/gateway", h->state_dir); /* all that it may see */
-    /* The console is served where it is installed. */
-    bool console = access(SPACE_SHARE_DIR "/console", R_OK) == 0;
-    const char *const argvs[HOST_SERVICE_COUNT_][10] = {
+    const char *argvs[HOST_SERVICE_COUNT_][SERVICE_ARGS_MAX] = {
         [HOST_NODE_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir,
                                "--user", h->sandbox_user, "--cgroup", cgroup},
         [HOST_SANDBOX_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir,
                                   "--gateway-user", h->gateway_user},
         [HOST_GATEWAY] = {program, "--state-dir", gateway_dir, "--run-dir", h->run_dir, "--listen",
-                          h->listen, console ? "--console" : NULL, SPACE_SHARE_DIR "/console"},
+                          h->listen},
     };
     const char *const users[HOST_SERVICE_COUNT_] = {
         [HOST_SANDBOX_MANAGER] = h->sandbox_user,
@@ -305,6 +330,7 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
     int r;
 
     ASSERT(s->pid == 0);
+    gateway_args(h, argvs[HOST_GATEWAY]);
     if (log_fd < 0) {
         return err_wrap(e, log_fd, "opening the log of the %s in '%s'", host_service_name(which),
                         h->log_dir);

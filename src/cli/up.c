@@ -11,6 +11,7 @@
  *     ready JSON        everything answers; nothing follows
  */
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 #include "cli/progress.h"
 #include "cli/supervisor.h"
 #include "cli/verbs.h"
+#include "http/authority.h"
 
 #define REPORT_LINE_MAX 8192
 #define FIRST_KEY_NAME "root"
@@ -184,6 +186,33 @@ static int up_setup(struct supervisor *sup, const struct host *host, const struc
     return supervisor_run_once(sup, argv, /* user */ NULL, &output, e);
 }
 
+/* The folder is open to all but for the keys, of which the gateway needs one. */
+static int up_certificate(const struct host *host, struct err *e)
+{
+    cleanup_free char *dir = xasprintf("%s/" HOST_TLS_DIR, host->state_dir);
+    cleanup_free char *wildcard = xasprintf("*.%s", host->domain);
+    const char *const list[] = {host->domain, wildcard, "localhost", "127.0.0.1"};
+    const struct authority_names names = {list, ARRAY_SIZE(list)};
+    const struct passwd *pw = getpwnam(host->gateway_user);
+    cleanup_close int dir_fd = FD_NONE;
+    bool made = false;
+    int r = fs_mkdir_all(dir, 0755);
+
+    if (r == 0) {
+        dir_fd = fs_open(dir, O_RDONLY | O_DIRECTORY, 0);
+        r = dir_fd < 0 ? dir_fd : 0;
+    }
+    if (r < 0) {
+        return err_wrap(e, r, "making '%s'", dir);
+    }
+    r = authority_ensure(dir_fd, &names, &made, e);
+    if (r == 0 && pw &&
+        fchownat(dir_fd, AUTHORITY_KEY, pw->pw_uid, pw->pw_gid, AT_SYMLINK_NOFOLLOW) < 0) {
+        r = err_wrap(e, -errno, "giving '%s/" AUTHORITY_KEY "' to %s", dir, host->gateway_user);
+    }
+    return r;
+}
+
 static int up_steps(struct supervisor *sup, const struct host *host, const struct args *a,
                     struct report *report, char **ret_key, struct err *e)
 {
@@ -193,6 +222,13 @@ static int up_steps(struct supervisor *sup, const struct host *host, const struc
     if (r == 0 && !a->no_setup) {
         report_begin(report, "users, folders, pool");
         r = up_setup(sup, host, a, e);
+        if (r == 0) {
+            report_end(report);
+        }
+    }
+    if (r == 0 && host->tls_own) {
+        report_begin(report, "certificate");
+        r = up_certificate(host, e);
         if (r == 0) {
             report_end(report);
         }
@@ -225,7 +261,36 @@ static json_t *up_ready(const struct host *host, const char *key)
     if (key) {
         json_object_set_new(doc, "key", json_string(key));
     }
+    if (host->tls_listen) {
+        json_object_set_new(doc, "tls_url", json_sprintf("https://%s", host->tls_listen));
+        json_object_set_new(doc, "domain", json_string(host->domain));
+    }
+    if (host->tls_own) {
+        json_object_set_new(doc, "ca_file",
+                            json_sprintf("%s/" HOST_TLS_DIR "/" AUTHORITY_CA, host->state_dir));
+    }
     return doc;
+}
+
+static void up_print_tls(const struct ui *ui, json_t *ready)
+{
+    const char *url = json_get_string(ready, "tls_url", NULL);
+    const char *ca = json_get_string(ready, "ca_file", NULL);
+
+    if (!url) {
+        return;
+    }
+    ui_note(ui, "and with TLS at %s; sandboxes are at https://PORT-ID.%s", url,
+            json_get_string(ready, "domain", ""));
+    if (ca) {
+        ui_note(ui,
+                "its certificate was made here; to trust it (for these names alone):\n"
+                "  this machine   cp %s /usr/local/share/ca-certificates/space.crt && "
+                "update-ca-certificates\n"
+                "  one program    curl --cacert %s, NODE_EXTRA_CA_CERTS=%s, SSL_CERT_FILE=%s\n"
+                "  a browser      import %s as an authority for websites",
+                ca, ca, ca, ca, ca);
+    }
 }
 
 static void up_print_ready(struct cli *cli, json_t *ready)
@@ -237,6 +302,7 @@ static void up_print_ready(struct cli *cli, json_t *ready)
         return;
     }
     ui_note(&cli->ui, "SPACE is up at %s", json_get_string(ready, "url", ""));
+    up_print_tls(&cli->ui, ready);
     if (key) {
         ui_note(&cli->ui, "the first key, shown this once and kept in %s:",
                 json_get_string(ready, "config", ""));
@@ -445,6 +511,11 @@ int verb_up(struct cli *cli)
         r = err_set(
             &e, -EPERM, "not_root",
             "'space up' must be run by root, for it makes users and mounts; run: sudo space up");
+    }
+    if (r == 0 && !a->tls_cert != !a->tls_key) {
+        ui_error(&cli->ui,
+                 (err_set(&e, -EINVAL, "usage", "'--tls-cert' and '--tls-key' go together"), &e));
+        return CLI_EXIT_USAGE;
     }
     r = r < 0 ? r : host_run_dir_fits(&host, &e);
     if (r == 0) {

@@ -44,6 +44,14 @@ static const struct opt place_opts[] = {
 static const struct opt up_opts[] = {
     FLAG("detach", 'd', detach, "go on in the background once everything answers"),
     VALUE(OPT_TEXT, "listen", 0, "ADDRESS", listen, "where the gateway listens (127.0.0.1:7777)"),
+    VALUE(OPT_TEXT, "domain", 0, "NAME", domain,
+          "sandboxes are reached as PORT-ID.NAME (localhost; with TLS space.localhost)"),
+    FLAG("tls", 0, tls, "speak TLS too; without --tls-cert with a certificate made here"),
+    VALUE(OPT_TEXT, "tls-listen", 0, "ADDRESS", tls_listen, "where TLS is spoken (127.0.0.1:7443)"),
+    VALUE(OPT_TEXT, "tls-cert", 0, "FILE", tls_cert,
+          "certificate for NAME and *.NAME, as PEM with its chain; the gateway's user must be able "
+          "to read it"),
+    VALUE(OPT_TEXT, "tls-key", 0, "FILE", tls_key, "its key"),
     VALUE(OPT_TEXT, "log-dir", 0, "DIR", log_dir,
           "where the services' logs go with --detach (/var/log/space)"),
     VALUE(OPT_TEXT, "libexec-dir", 0, "DIR", libexec_dir, "where the services' programs are"),
@@ -502,7 +510,10 @@ const struct verb verbs[] = {
             "the gateway, and keeps them running: one that ends is started again, sooner or later depending on how "
             "often it ended. Sandboxes live on meanwhile. The first time it makes a key and writes it to root's "
             "configuration. When SPACE is up already it says so and ends well.\n\n"
-            "Without --detach it stays in the foreground; Ctrl-C then does what 'space down' does.",
+            "Without --detach it stays in the foreground; Ctrl-C then does what 'space down' does.\n\n"
+            "With --tls it also speaks TLS: with your certificate, or with one that it makes. The authority that signs "
+            "that one is made once, in STATE-DIR/tls; it can sign for NAME and this machine alone, and what is printed "
+            "says how to trust it. A renewed certificate is read on SIGHUP to space-gateway.",
         .opts = {.tables = {up_opts, place_opts}},
     },
     {

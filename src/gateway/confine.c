@@ -34,7 +34,8 @@ static int allow_beneath(int ruleset_fd, const char *path, uint64_t access, stru
     return 0;
 }
 
-static int confine_files(const char *state_dir, const char *console, struct err *e)
+static int confine_files(const char *state_dir, const char *const read[static CONFINE_READ_MAX],
+                         struct err *e)
 {
     struct landlock_ruleset_attr attr = {.handled_access_fs = FS_ALL};
     cleanup_close int fd = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
@@ -43,7 +44,6 @@ static int confine_files(const char *state_dir, const char *console, struct err 
         uint64_t access;
     } rules[] = {
         {state_dir, FS_READ | FS_WRITE},
-        {console, FS_READ},
         {"/etc/localtime",
          LANDLOCK_ACCESS_FS_READ_FILE}, /* the C library, at the first time of day */
         {"/dev/urandom",
@@ -58,6 +58,12 @@ static int confine_files(const char *state_dir, const char *console, struct err 
     }
     for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {
         r = rules[i].path ? allow_beneath(fd, rules[i].path, rules[i].access, e) : 0;
+        if (r < 0) {
+            return r;
+        }
+    }
+    for (size_t i = 0; i < CONFINE_READ_MAX && read[i]; i++) {
+        r = allow_beneath(fd, read[i], FS_READ, e);
         if (r < 0) {
             return r;
         }
@@ -167,11 +173,11 @@ static int confine_calls(struct err *e)
     return r < 0 ? err_wrap(e, r, "limiting system calls") : 0;
 }
 
-int confine(const char *state_dir, const char *console, struct err *e)
+int confine(const char *state_dir, const char *const read[static CONFINE_READ_MAX], struct err *e)
 {
     int r;
 
     ASSERT(state_dir);
-    r = confine_files(state_dir, console, e);
+    r = confine_files(state_dir, read, e);
     return r < 0 ? r : confine_calls(e);
 }

@@ -3,8 +3,8 @@
 /*
  * Stage 4 of main.c: what a gateway that serves can still do to the host.
  *
- * Files: Landlock leaves the state folder (read, write), the console's folder (read) and a few files that
- * libraries read late. A kernel without Landlock is accepted with a warning. System calls: seccomp kills
+ * Files: Landlock leaves the state folder (read, write), the folders that are served or read again (read) and a few
+ * files that libraries read late. A kernel without Landlock is accepted with a warning. System calls: seccomp kills
  * nothing, it refuses (EPERM) whatever runs programs, changes identity, mounts, traces, loads code into the
  * kernel or makes other kinds of sockets; see the list in confine.c.
  */
@@ -12,5 +12,8 @@
 
 #include "base/err.h"
 
-/* console NULL: none. Irreversible. */
-MUST_CHECK int confine(const char *state_dir, const char *console, struct err *e);
+#define CONFINE_READ_MAX 3
+
+/* read: folders, up to the first NULL. Irreversible. */
+MUST_CHECK int confine(const char *state_dir, const char *const read[static CONFINE_READ_MAX],
+                       struct err *e);

@@ -29,6 +29,7 @@
 #include "gateway/confine.h"
 #include "gateway/gateway.h"
 #include "gateway/options.h"
+#include "gateway/reload.h"
 #include "gateway/tokens.h"
 
 #define EXIT_USAGE 2
@@ -180,6 +181,7 @@ struct service {
     struct control *control;  /* owned */
     struct tokens *tokens;    /* owned */
     struct gateway *gateway;  /* owned */
+    struct http_tls *tls;     /* owned; NULL: no TLS */
     struct http_server *http; /* owned */
 };
 
@@ -188,12 +190,33 @@ static void service_done(struct service *s)
     if (s->http) {
         http_server_free(s->http);
     }
+    http_tls_free(s->tls);
     gateway_free(s->gateway);
     tokens_free(s->tokens);
     control_free(s->control);
     node_client_free(s->node);
     db_free(s->db);
     s->lock_fd = fd_close(s->lock_fd);
+}
+
+static int open_tls(const struct options *opts, struct service *s, struct err *e)
+{
+    int r;
+
+    if (!opts->tls_cert) {
+        return 0;
+    }
+    r = http_tls_new(opts->tls_cert, opts->tls_key, &s->tls, e);
+    if (r == 0) {
+        r = http_server_listen_tls(s->http, opts->tls_listen, s->tls, e);
+        if (r == -EADDRINUSE || r == -EACCES) {
+            return err_wrap(e, r, "choose another address with --tls-listen");
+        }
+    }
+    if (r == 0) {
+        log_info(NULL, "listening with TLS on %s, for *.%s", opts->tls_listen, opts->domain);
+    }
+    return r;
 }
 
 static int open_service(const struct options *opts, struct service *s, struct err *e)
@@ -242,20 +265,46 @@ static int open_service(const struct options *opts, struct service *s, struct er
         log_info(NULL, "listening on %s (port %u), node %s", opts->listen,
                  http_server_port(s->http), node_url);
     }
-    return r;
+    return r < 0 ? r : open_tls(opts, s, e);
+}
+
+/* The folder of a file, for what will be there instead of it; owned by the caller. */
+static char *folder_of(const char *file)
+{
+    const char *slash = strrchr(file, '/');
+
+    return slash ? xstrndup(file, (size_t)MAX(slash - file, (ptrdiff_t)1)) : xstrdup(".");
+}
+
+static int confine_service(const struct options *opts, struct err *e)
+{
+    cleanup_free char *cert_dir = opts->tls_cert ? folder_of(opts->tls_cert) : NULL;
+    cleanup_free char *key_dir = opts->tls_key ? folder_of(opts->tls_key) : NULL;
+    const char *read[CONFINE_READ_MAX] = {cert_dir, key_dir, opts->console};
+
+    if (!cert_dir) {
+        read[0] = opts->console;
+        read[2] = NULL;
+    }
+    return confine(opts->state_dir, read, e);
 }
 
 static int serve(const struct options *opts, struct err *e)
 {
     CLEANUP(service_done) struct service s = {.lock_fd = FD_NONE};
+    struct reload *reload = NULL;
     int r;
 
+    reload_block_signal();
     r = drop_privileges(opts, e); /* stage 2 */
     if (r == 0) {
         r = open_service(opts, &s, e); /* stage 3 */
     }
     if (r == 0) {
-        r = confine(opts->state_dir, opts->console, e); /* stage 4 */
+        r = confine_service(opts, e); /* stage 4 */
+    }
+    if (r == 0) {
+        r = reload_start(s.tls, &reload, e);
     }
     if (r < 0) {
         return r;
@@ -265,6 +314,7 @@ static int serve(const struct options *opts, struct err *e)
     control_start_reconciler(s.control);
     r = http_server_run(s.http, e); /* stage 5 */
     control_stop_reconciler(s.control);
+    reload_stop(reload);
     log_info(NULL, "stopped");
     return r;
 }

@@ -22,6 +22,11 @@ static const struct option_def defs[] = {
     {"console", offsetof(struct options, console), "DIR", "serve the web console from this folder"},
     {"domain", offsetof(struct options, domain), "NAME",
      "sandboxes are reached as PORT-ID.NAME (localhost)"},
+    {"tls-cert", offsetof(struct options, tls_cert), "FILE",
+     "speak TLS too, with this certificate (PEM, chain included); read again on SIGHUP"},
+    {"tls-key", offsetof(struct options, tls_key), "FILE", "the key of --tls-cert"},
+    {"tls-listen", offsetof(struct options, tls_listen), "HOST:PORT",
+     "where to speak TLS (127.0.0.1:7443)"},
     {"user", offsetof(struct options, user), "NAME",
      "become this user at once; needed when started as root"},
     {"create-key", offsetof(struct options, create_key), "NAME",
@@ -78,6 +83,7 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *e)
 {
     struct options opts = {
         .listen = "127.0.0.1:7777",
+        .tls_listen = "127.0.0.1:7443",
         .state_dir = "/var/lib/space/gateway",
         .run_dir = "/run/space",
         .domain = "localhost",
@@ -94,6 +100,9 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *e)
         if (r < 0) {
             return r;
         }
+    }
+    if (!opts.tls_cert != !opts.tls_key) {
+        return err_set(e, -EINVAL, "usage", "'--tls-cert' and '--tls-key' go together");
     }
     *ret = opts;
     return 0;

@@ -13,6 +13,9 @@ struct options {
     const char *node;       /* NULL: the sandbox manager in run_dir */
     const char *console;    /* NULL: none */
     const char *domain;     /* sandboxes are addressed as PORT-ID.domain; see address.h */
+    const char *tls_listen; /* where TLS is spoken, with a certificate */
+    const char *tls_cert;   /* NULL: no TLS; else both */
+    const char *tls_key;
     const char *user;       /* NULL: stay who we are */
     const char *create_key; /* NULL: serve */
     const char *organisation;

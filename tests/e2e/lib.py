@@ -621,17 +621,19 @@ def kill_service(name, wait=True):
         until(well, lambda: f'all services answer: {status()["services"]}')
 
 
-def restart(between=None):
-    """space down and up, with something in between; also makes the supervisor forget earlier ends."""
+def restart(between=None, more=()):
+    """space down and up, with something in between and more options; also makes the supervisor forget earlier ends.
+    What 'up' has said."""
     url = urllib.parse.urlsplit(URL)
     args = cmdline(status()['pid'])
     logs = args[args.index('--log-dir') + 1] if '--log-dir' in args else '/var/log/space'
     space('down', *host_args(), check_code=0)
     if between:
         between()
-    space('up', '--detach', '--listen', f'{url.hostname}:{url.port}', '--libexec-dir', LIBEXEC, *host_args(),
-          '--log-dir', logs, check_code=0)
+    p = space('up', '--detach', '--listen', f'{url.hostname}:{url.port}', '--libexec-dir', LIBEXEC, *host_args(),
+              '--log-dir', logs, *more, check_code=0)
     until(well, 'all services answer')
+    return p.stderr.decode()
 
 
 def cmdline(pid):
