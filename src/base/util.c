@@ -162,3 +162,13 @@ int str_copy(char *dst, size_t dst_size, const char *src)
     memcpy(dst, src, len + 1);
     return 0;
 }
+
+uint32_t str_hash(const char *text)
+{
+    uint32_t h = 2166136261u;
+
+    for (; *text; text++) {
+        h = (h ^ (unsigned char)*text) * 16777619u;
+    }
+    return h;
+}

@@ -106,6 +106,9 @@ char *xstrndup(const char *s, size_t n) MUST_CHECK __attribute__((returns_nonnul
 void *xmemdup(const void *p, size_t n) MUST_CHECK __attribute__((returns_nonnull, malloc));
 char *xasprintf(const char *fmt, ...) MUST_CHECK PRINTF(1, 2) __attribute__((returns_nonnull));
 
+/* FNV-1a: to spread and to tell apart, not against who chooses the text. */
+uint32_t str_hash(const char *text) MUST_CHECK;
+
 static inline bool str_eq(const char *a, const char *b)
 {
     return __builtin_strcmp(a, b) == 0;

@@ -107,22 +107,11 @@ char *host_url(const struct host *host)
     return xasprintf(strchr(url.host, ':') ? "http://[%s]:%u" : "http://%s:%u", url.host, url.port);
 }
 
-/* FNV-1a: only has to differ for the few state directories of one machine. */
-static uint32_t host_hash(const char *text)
-{
-    uint32_t h = 2166136261u;
-
-    for (; *text; text++) {
-        h = (h ^ (unsigned char)*text) * 16777619u;
-    }
-    return h;
-}
-
 char *host_cgroup(const struct host *host)
 {
     return str_eq(host->state_dir, HOST_STATE_DIR)
                ? xstrdup("space")
-               : xasprintf("space-%08x", host_hash(host->state_dir));
+               : xasprintf("space-%08x", str_hash(host->state_dir));
 }
 
 void host_cgroup_remove(const struct host *host)

@@ -223,7 +223,7 @@ static const struct opt key_create_opts[] = {
     VALUE(OPT_TEXT, "project", 0, "ID", project,
           "the project whose sandboxes it opens (this key's own)"),
     VALUE(OPT_TEXT, "scope", 0, "WORD", scope,
-          "project, or organisation to manage keys and projects too (project)"),
+          "project; organisation to manage keys and projects too; operator for quotas (project)"),
     OPT_END,
 };
 

@@ -117,6 +117,11 @@ static const struct migration migrations[] = {
      "  created_at_ms BIGINT NOT NULL);"
      "CREATE INDEX snapshots_of_project ON snapshots (project_id, created_at_ms, id);"
      "CREATE UNIQUE INDEX snapshots_by_name ON snapshots (project_id, name) WHERE name <> '';"},
+
+    /* Who set this SPACE up made the first key, and had all the rights that there were. */
+    {"keys of operators",
+     "UPDATE api_keys SET scope = 'operator' WHERE scope = 'organisation' AND created_at_ms ="
+     "  (SELECT MIN(created_at_ms) FROM api_keys);"},
 };
 
 int64_t db_schema_version(void)

@@ -74,7 +74,7 @@ int bootstrap_run(struct db *db, const struct bootstrap *what, json_t **ret, str
         return r;
     }
     if (!key_scope_parse(what->scope, &k.scope)) {
-        return err_set(e, -EINVAL, "usage", "'--scope' must be organisation or project");
+        return err_set(e, -EINVAL, "usage", "'--scope' must be operator, organisation or project");
     }
     snprintf(k.name, sizeof(k.name), "%s", what->key_name);
     snprintf(k.project, sizeof(k.project), "%s", project.id);

@@ -80,7 +80,7 @@ static const struct http_route routes[] = {
     {"GET", "/v1/projects", project_list_handler, 0},
     {"POST", "/v1/projects", project_create_handler, ROUTE_ORGANISATION},
     {"GET", "/v1/projects/{id}", project_get_handler, 0},
-    {"PATCH", "/v1/projects/{id}", project_patch_handler, ROUTE_ORGANISATION},
+    {"PATCH", "/v1/projects/{id}", project_patch_handler, ROUTE_OPERATOR},
     {"GET", "/v1/audit", audit_list_handler, 0},
 
     {"GET", "/", console_handler, ROUTE_PUBLIC | ROUTE_UNDOCUMENTED},
@@ -114,6 +114,7 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
     g->metrics = metrics_new(&gateway_router, &e2b_router);
     g->e2b = e2b_new();
     control_on_still(g->control, on_still, g);
+    g->rates = rates_new(opts->limit);
     if (opts->console_dir) {
         g->console_fd = fs_open(opts->console_dir, O_RDONLY | O_DIRECTORY, 0);
         if (g->console_fd < 0) {
@@ -130,6 +131,7 @@ void gateway_free(struct gateway *g)
     if (g) {
         e2b_free(g->e2b);
         auth_free(g->auth);
+        rates_free(g->rates);
         metrics_free(g->metrics);
         g->console_fd = fd_close(g->console_fd);
         free(g);
@@ -254,6 +256,37 @@ static bool is_local(const struct http_request *req)
     return str_starts(peer, "127.") || str_starts(peer, "[::1]");
 }
 
+int request_check_rate(struct http_request *req, struct err *e)
+{
+    struct gateway *g = gateway_of(req);
+    uint64_t wait_ns = rates_take(g->rates, actor_of(req)->key, clock_now_ns());
+    char seconds[24];
+
+    if (wait_ns == 0) {
+        return 0;
+    }
+    snprintf(seconds, sizeof(seconds), "%llu",
+             (unsigned long long)((wait_ns + NS_PER_S - 1) / NS_PER_S));
+    http_reply_header(req, "Retry-After", seconds);
+    return err_set(e, -EAGAIN, "rate_limited",
+                   "this key asks more often than it may: try again in %s s", seconds);
+}
+
+static int check_scope(const struct caller *caller, unsigned flags, struct err *e)
+{
+    if ((flags & ROUTE_OPERATOR) && caller->scope < KEY_SCOPE_OPERATOR) {
+        return err_set(e, -EPERM, "operator_key_needed",
+                       "this needs a key with the scope 'operator'; this key's scope is '%s'",
+                       key_scope_name(caller->scope));
+    }
+    if ((flags & ROUTE_ORGANISATION) && caller->scope < KEY_SCOPE_ORGANISATION) {
+        return err_set(
+            e, -EPERM, "organisation_key_needed",
+            "this needs a key with the scope 'organisation'; this key's scope is 'project'");
+    }
+    return 0;
+}
+
 static int authenticate(struct http_request *req, const struct http_route *route, struct err *e)
 {
     struct request *rq = request_of(req);
@@ -272,10 +305,10 @@ static int authenticate(struct http_request *req, const struct http_route *route
         }
         return r;
     }
-    if ((route->flags & ROUTE_ORGANISATION) && rq->caller.scope != KEY_SCOPE_ORGANISATION) {
-        return err_set(
-            e, -EPERM, "organisation_key_needed",
-            "this needs a key with the scope 'organisation'; this key's scope is 'project'");
+    r = request_check_rate(req, e);
+    r = r < 0 ? r : check_scope(&rq->caller, route->flags, e);
+    if (r < 0) {
+        return r;
     }
     r = auth_enter(rq->gateway->auth, rq->caller.actor.project, e);
     rq->entered = r == 0;

@@ -20,6 +20,7 @@
 #include "control/control.h"
 #include "gateway/auth.h"
 #include "gateway/metrics.h"
+#include "gateway/rate.h"
 #include "http/route.h"
 #include "http/server.h"
 
@@ -38,6 +39,7 @@ struct gateway_opts {
     const char *console_dir;     /* borrowed: lives longer; NULL: no console */
     const char *domain;          /* borrowed: lives longer; see address.h; NULL: none */
     const struct tokens *tokens; /* borrowed: lives longer */
+    struct rate_limit limit;     /* of each key */
 };
 
 struct gateway {
@@ -45,6 +47,7 @@ struct gateway {
     struct node_client *node;
     struct control *control;
     struct auth *auth;           /* owned */
+    struct rates *rates;         /* owned */
     struct metrics *metrics;     /* owned */
     int console_fd;              /* owned; FD_NONE: no console */
     const char *domain;          /* borrowed; NULL: none */
@@ -69,6 +72,7 @@ void gateway_done(void *ctx, struct http_request *req, const struct http_done *d
 #define ROUTE_ORGANISATION (1u << 2) /* only a key with the scope of the organisation */
 #define ROUTE_STREAM (1u << 3)       /* may stay silent for as long as it likes */
 #define ROUTE_UNDOCUMENTED (1u << 4) /* not part of the API: console */
+#define ROUTE_OPERATOR (1u << 5)     /* only a key with the scope of an operator */
 
 extern const struct http_router gateway_router;
 
@@ -91,6 +95,8 @@ struct request *request_of(const struct http_request *req);
 /* What the database complains about goes to our log: e then says that the client may try again. */
 void gateway_hide_database_error(const struct http_request *req, struct err *e);
 const struct control_actor *actor_of(const struct http_request *req);
+/* Takes one of what the caller's key may ask: -EAGAIN "rate_limited", with the field Retry-After. */
+MUST_CHECK int request_check_rate(struct http_request *req, struct err *e);
 /* JSON text as the reply. */
 MUST_CHECK int reply_text(struct http_request *req, int status, const struct buf *text,
                           struct err *e);

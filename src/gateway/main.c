@@ -223,7 +223,8 @@ static int open_service(const struct options *opts, struct service *s, struct er
 {
     cleanup_free char *node_url =
         opts->node ? xstrdup(opts->node) : xasprintf("unix:%s/sandbox-manager.sock", opts->run_dir);
-    struct gateway_opts gateway_opts = {.console_dir = opts->console, .domain = opts->domain};
+    struct gateway_opts gateway_opts = {
+        .console_dir = opts->console, .domain = opts->domain, .limit = opts->limit};
     struct http_server_opts http_opts = {
         .handler = gateway_handle,
         .done = gateway_done,

@@ -34,7 +34,11 @@ static const struct option_def defs[] = {
     {"organisation", offsetof(struct options, organisation), "NAME", "for --create-key (default)"},
     {"project", offsetof(struct options, project), "NAME", "for --create-key (default)"},
     {"scope", offsetof(struct options, scope), "WORD",
-     "for --create-key: organisation or project (organisation)"},
+     "for --create-key: operator, organisation or project (operator)"},
+    {"rate", offsetof(struct options, rate), "NUMBER",
+     "requests a second that one key may make; 0: no limit (1000)"},
+    {"burst", offsetof(struct options, burst), "NUMBER",
+     "requests that one key may make at once, above --rate (2000)"},
     {"help", offsetof(struct options, help), NULL, "show this"},
     {"version", offsetof(struct options, version), NULL, "show the version"},
 };
@@ -79,6 +83,31 @@ static int parse_one(int argc, char **argv, int *i, struct options *opts, struct
     return 0;
 }
 
+static int parse_number(const char *name, const char *text, uint64_t min, uint32_t *ret,
+                        struct err *e)
+{
+    uint64_t n;
+
+    if (!text) {
+        return 0;
+    }
+    if (str_to_u64(text, RATE_MAX, &n) < 0 || n < min) {
+        return err_set(e, -EINVAL, "usage", "'--%s' must be a number from %u to %u", name,
+                       (unsigned)min, RATE_MAX);
+    }
+    *ret = (uint32_t)n;
+    return 0;
+}
+
+static int parse_limit(struct options *opts, struct err *e)
+{
+    int r;
+
+    opts->limit = (struct rate_limit){RATE_PER_S_DEFAULT, RATE_BURST_DEFAULT};
+    r = parse_number("rate", opts->rate, 0, &opts->limit.per_s, e);
+    return r < 0 ? r : parse_number("burst", opts->burst, 1, &opts->limit.burst, e);
+}
+
 int options_parse(int argc, char **argv, struct options *ret, struct err *e)
 {
     struct options opts = {
@@ -89,7 +118,7 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *e)
         .domain = "localhost",
         .organisation = "default",
         .project = "default",
-        .scope = "organisation",
+        .scope = "operator",
     };
 
     ASSERT(argv && ret);
@@ -105,7 +134,7 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *e)
         return err_set(e, -EINVAL, "usage", "'--tls-cert' and '--tls-key' go together");
     }
     *ret = opts;
-    return 0;
+    return parse_limit(ret, e);
 }
 
 int options_help(struct buf *out)

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "gateway/rate.h"
 
 struct options {
     const char *listen; /* all: static or borrowed from argv */
@@ -21,6 +22,9 @@ struct options {
     const char *organisation;
     const char *project;
     const char *scope;
+    const char *rate;        /* as given; NULL: not */
+    const char *burst;       /* the same */
+    struct rate_limit limit; /* what they say */
     bool help;
     bool version;
 };

@@ -36,7 +36,7 @@ static int project_not_found(struct err *e)
                    "there is no such project in your organisation; GET /v1/projects lists them");
 }
 
-/* By id or by name, of the caller's organisation only. */
+/* By id or by name, of the caller's organisation only; an operator finds everybody's by id. */
 static int find_project(struct http_request *req, const char *word, struct project *ret,
                         struct err *e)
 {
@@ -46,10 +46,20 @@ static int find_project(struct http_request *req, const char *word, struct proje
 
     r = id_valid(ID_PROJECT, word) ? db_project_get(g->db, word, ret, e)
                                    : db_project_by_name(g->db, actor->organisation, word, ret, e);
+    if (r == 0 && request_of(req)->caller.scope == KEY_SCOPE_OPERATOR) {
+        return 0;
+    }
     if (r == -ENOENT || (r == 0 && !str_eq(ret->organisation, actor->organisation))) {
         return project_not_found(e);
     }
     return r;
+}
+
+static int may_less(enum key_scope scope, const char *what, struct err *e)
+{
+    return err_set(e, -EPERM, "operator_key_needed",
+                   "only a key with the scope 'operator' %s; this key's scope is '%s'", what,
+                   key_scope_name(scope));
 }
 
 int key_create_handler(struct http_request *req, struct err *e)
@@ -77,6 +87,9 @@ int key_create_handler(struct http_request *req, struct err *e)
                                "lists them")
                    : r;
     }
+    if (want.scope > request_of(req)->caller.scope) {
+        return may_less(request_of(req)->caller.scope, "makes another one", e);
+    }
     k.scope = want.scope;
     snprintf(k.name, sizeof(k.name), "%s", want.name);
     snprintf(k.project, sizeof(k.project), "%s", p.id);
@@ -99,7 +112,7 @@ static int add_key(void *ctx, const struct api_key *k)
 int key_list_handler(struct http_request *req, struct err *e)
 {
     const struct caller *caller = &request_of(req)->caller;
-    const char *project = caller->scope == KEY_SCOPE_ORGANISATION ? NULL : caller->actor.project;
+    const char *project = caller->scope >= KEY_SCOPE_ORGANISATION ? NULL : caller->actor.project;
     cleanup_json json_t *list = json_array();
     int r = db_key_list(gateway_of(req)->db, caller->actor.organisation, project, add_key, list, e);
 
@@ -118,6 +131,9 @@ int key_delete_handler(struct http_request *req, struct err *e)
         return err_set(e, -ENOENT, "key_not_found",
                        "there is no such key in your organisation; GET /v1/keys lists them");
     }
+    if (r == 0 && k.scope > request_of(req)->caller.scope) {
+        r = may_less(request_of(req)->caller.scope, "revokes an operator's", e);
+    }
     if (r == 0) {
         r = db_key_revoke(g->db, id, control_now_ms(g->control), e);
     }
@@ -127,6 +143,35 @@ int key_delete_handler(struct http_request *req, struct err *e)
     auth_forget(g->auth);
     control_audit(g->control, actor_of(req), "key.revoke", id, k.name);
     return http_reply_empty(req, 204, e);
+}
+
+static int count_project(void *ctx, const struct project *p)
+{
+    (void)p;
+    ++*(size_t *)ctx;
+    return 0;
+}
+
+/* Room for more sandboxes is an operator's to give: neither by a number nor by many projects. */
+static int check_new_project(struct http_request *req, const struct project *p, struct err *e)
+{
+    const struct caller *caller = &request_of(req)->caller;
+    size_t n = 0;
+    int r;
+
+    if (caller->scope >= KEY_SCOPE_OPERATOR) {
+        return 0;
+    }
+    if (p->max_sandboxes > PROJECT_MAX_SANDBOXES_DEFAULT) {
+        return may_less(caller->scope, "gives a project more than 1000 sandboxes", e);
+    }
+    r = db_project_list(gateway_of(req)->db, caller->actor.organisation, count_project, &n, e);
+    if (r == 0 && n >= ORGANISATION_MAX_PROJECTS) {
+        r = err_set(e, -EUSERS, "too_many_projects",
+                    "the organisation has %zu projects, of %d: ask the operator for more", n,
+                    ORGANISATION_MAX_PROJECTS);
+    }
+    return r;
 }
 
 int project_create_handler(struct http_request *req, struct err *e)
@@ -139,6 +184,9 @@ int project_create_handler(struct http_request *req, struct err *e)
     r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
     if (r == 0) {
         r = project_body_from_json(body, &p, e);
+    }
+    if (r == 0) {
+        r = check_new_project(req, &p, e);
     }
     if (r < 0) {
         return r;
@@ -174,7 +222,7 @@ int project_list_handler(struct http_request *req, struct err *e)
     cleanup_json json_t *array = json_array();
     struct project_list list = {
         .array = array,
-        .only_id = caller->scope == KEY_SCOPE_ORGANISATION ? NULL : caller->actor.project,
+        .only_id = caller->scope >= KEY_SCOPE_ORGANISATION ? NULL : caller->actor.project,
     };
     int r = db_project_list(gateway_of(req)->db, caller->actor.organisation, add_project, &list, e);
 
@@ -186,7 +234,7 @@ static int project_of_path(struct http_request *req, struct project *ret, struct
     const struct caller *caller = &request_of(req)->caller;
     int r = find_project(req, http_request_param(req, "id"), ret, e);
 
-    if (r == 0 && caller->scope != KEY_SCOPE_ORGANISATION &&
+    if (r == 0 && caller->scope < KEY_SCOPE_ORGANISATION &&
         !str_eq(ret->id, caller->actor.project)) {
         return project_not_found(e);
     }

@@ -6,6 +6,7 @@
 static const char *const scope_names[KEY_SCOPE_COUNT_] = {
     [KEY_SCOPE_PROJECT] = "project",
     [KEY_SCOPE_ORGANISATION] = "organisation",
+    [KEY_SCOPE_OPERATOR] = "operator",
 };
 
 const char *key_scope_name(enum key_scope scope)

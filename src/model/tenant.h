@@ -4,8 +4,9 @@
  * Who owns what: organisations hold projects, projects hold sandboxes and keys. Plain values that may be
  * copied; nothing here does I/O.
  *
- * A key belongs to one project and acts on that project's things. Its scope says whether it may also
- * manage the organisation's projects and their keys ("organisation") or not ("project").
+ * A key belongs to one project and acts on that project's things. Its scope says what else it may: manage the
+ * organisation's projects and their keys ("organisation"), say how much the projects of anybody may hold ("operator":
+ * who runs this SPACE), or nothing ("project"). Each scope may what the ones before it may.
  *
  * Keys look like e2b_ and 40 hex digits, because the e2b SDKs insist on that form. Only the SHA-256 of a
  * key is kept; people recognise it later by its first KEY_PREFIX_LEN characters.
@@ -27,13 +28,16 @@
 #define KEY_PREFIX_SIZE (KEY_PREFIX_LEN + 1)
 #define KEY_HASH_SIZE 65 /* SHA-256 in hex */
 
-/* What a project may hold until somebody with an organisation key says otherwise. */
+/* What a project may hold until an operator says otherwise. */
 #define PROJECT_MAX_SANDBOXES_DEFAULT 1000
 #define PROJECT_MAX_SANDBOXES_LIMIT 1000000
+/* What an organisation may make of them without an operator: quotas would mean nothing without a number. */
+#define ORGANISATION_MAX_PROJECTS 100
 
 enum key_scope {
     KEY_SCOPE_PROJECT,
     KEY_SCOPE_ORGANISATION,
+    KEY_SCOPE_OPERATOR,
     KEY_SCOPE_COUNT_
 };
 

@@ -124,6 +124,7 @@ static void start_gateway(struct world *w)
     ASSERT(tokens_open(w->dir, &w->tokens, NULL) == 0);
     gateway_opts.tokens = w->tokens;
     gateway_opts.domain = "space.test";
+    gateway_opts.limit = w->limit;
     ASSERT(gateway_new(&gateway_opts, &w->gateway, NULL) == 0);
     opts.ctx = w->gateway;
     w->server = http_server_new(&opts);
@@ -182,6 +183,7 @@ void world_init(struct world *w)
     make_tenant(w, ALICE, "alice", "organisation");
     make_tenant(w, BOB, "bob", "organisation");
     make_tenant(w, ALICE_MEMBER, "alice", "project");
+    make_tenant(w, OPERATOR, "operators", "operator");
 }
 
 void world_done(struct world *w)
@@ -254,6 +256,7 @@ struct answer world_ask(struct world *w, const struct ask *ask)
         a.status = http_call_status(call);
         copy_header(call, "X-Request-Id", a.request_id, sizeof(a.request_id));
         copy_header(call, "Content-Type", a.type, sizeof(a.type));
+        copy_header(call, "Retry-After", a.retry_after, sizeof(a.retry_after));
         a.replayed = http_call_header(call, "Idempotent-Replayed") != NULL;
         r = http_call_all(call, 64u << 20, &a.text, &a.len, NULL);
     }
@@ -284,10 +287,16 @@ void ask_join(struct running *r)
     ASSERT(pthread_join(r->thread, NULL) == 0);
 }
 
-struct answer alice(struct world *w, const char *method, const char *target, const char *body)
+struct answer asks(struct world *w, enum tenant who, const char *method, const char *target,
+                   const char *body)
 {
     return world_ask(
-        w, &(struct ask){.method = method, .target = target, .body = body, .key = w->keys[ALICE]});
+        w, &(struct ask){.method = method, .target = target, .body = body, .key = w->keys[who]});
+}
+
+struct answer alice(struct world *w, const char *method, const char *target, const char *body)
+{
+    return asks(w, ALICE, method, target, body);
 }
 
 const char *answer_code(const struct answer *a)

@@ -23,6 +23,7 @@ enum tenant {
     ALICE,
     BOB,
     ALICE_MEMBER,
+    OPERATOR,
     TENANT_COUNT_
 };
 
@@ -40,10 +41,11 @@ struct world {
     struct http_client *http; /* of the tests */
     char keys[TENANT_COUNT_][KEY_TEXT_SIZE];
     char projects[TENANT_COUNT_][ID_SIZE];
-    int64_t now_ms; /* atomic: the gateway's wall clock */
+    struct rate_limit limit; /* of a gateway that is started; none at first */
+    int64_t now_ms;          /* atomic: the gateway's wall clock */
 };
 
-/* Two organisations, alice and bob, each with a key of the organisation; and a project key of alice. */
+/* Two organisations, alice and bob, each with a key of the organisation; a project key of alice; and an operator. */
 void world_init(struct world *w);
 void world_done(struct world *w);
 #define WORLD(w_) \
@@ -64,6 +66,7 @@ struct answer {
     json_t *json; /* owned; NULL when the body is no JSON */
     char request_id[80];
     char type[64];
+    char retry_after[24]; /* "": not given */
     bool replayed;
 };
 void answer_done(struct answer *a);
@@ -81,6 +84,9 @@ struct ask {
 struct answer world_ask(struct world *w, const struct ask *ask);
 /* Alice asks; body may be NULL. */
 struct answer alice(struct world *w, const char *method, const char *target, const char *body);
+/* Anybody asks. */
+struct answer asks(struct world *w, enum tenant who, const char *method, const char *target,
+                   const char *body);
 /* A request in a thread of its own; the answer is the caller's after the join. */
 struct running {
     struct world *w; /* borrowed */

@@ -169,7 +169,7 @@ static void quota_is_a_clear_429(void)
 {
     WORLD(w);
     cleanup_free char *target = xasprintf("/v1/projects/%s", w.projects[ALICE]);
-    cleanup_answer struct answer set = alice(&w, "PATCH", target, "{\"max_sandboxes\":1}");
+    cleanup_answer struct answer set = asks(&w, OPERATOR, "PATCH", target, "{\"max_sandboxes\":1}");
     cleanup_answer struct answer first = alice(&w, "POST", "/v1/sandboxes", "{}");
     cleanup_answer struct answer second = alice(&w, "POST", "/v1/sandboxes", "{}");
 
@@ -178,6 +178,33 @@ static void quota_is_a_clear_429(void)
     CHECK_INT(second.status, 429);
     CHECK_STR(answer_code(&second), "sandbox_quota_exceeded");
     CHECK_INT(fake_node_asked(w.node, FAKE_CREATE), 1);
+}
+
+static void a_key_that_asks_too_often_waits(void)
+{
+    WORLD(w);
+
+    w.limit = (struct rate_limit){.per_s = 1, .burst = 3};
+    world_restart_gateway(&w);
+    for (int i = 0; i < 4; i++) {
+        cleanup_answer struct answer a = alice(&w, "GET", "/v1/sandboxes", NULL);
+        cleanup_answer struct answer bob = asks(&w, BOB, "GET", "/v1/health", NULL);
+
+        CHECK_INT(bob.status, 200);
+        if (i < 3) {
+            CHECK_INT(a.status, 200);
+            CHECK_STR(a.retry_after, "");
+        } else {
+            CHECK_INT(a.status, 429);
+            CHECK_STR(answer_code(&a), "rate_limited");
+            CHECK_STR(a.retry_after, "1");
+        }
+    }
+    {
+        cleanup_answer struct answer bob = asks(&w, BOB, "GET", "/v1/sandboxes", NULL);
+
+        CHECK_INT(bob.status, 200);
+    }
 }
 
 static void a_thousand_rows_are_listed_quickly(void)
@@ -471,8 +498,8 @@ static void answered_fields_are_described(void)
 TEST_MAIN(T(create_get_list_patch_delete), T(nonsense_is_refused_by_name),
           T(no_body_means_defaults), T(too_large_a_body_is_413), T(lists_page_and_filter),
           T(list_parameters_are_checked), T(quota_is_a_clear_429),
-          T(a_thousand_rows_are_listed_quickly), T(keys_and_projects),
-          T(audit_log_tells_who_did_what), T(health_metrics_and_openapi),
+          T(a_key_that_asks_too_often_waits), T(a_thousand_rows_are_listed_quickly),
+          T(keys_and_projects), T(audit_log_tells_who_did_what), T(health_metrics_and_openapi),
           T(failing_database_is_503_without_details), T(broken_list_is_never_half_a_list),
           T(unknown_paths_and_methods), T(every_route_is_described),
           T(everything_described_is_served), T(references_lead_somewhere),

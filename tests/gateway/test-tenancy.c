@@ -6,6 +6,7 @@
  * one, with a valid, a revoked and no key. Foreign, random and deleted must give the same
  * bytes, and nothing may change for the victim.
  */
+#include "gateway/bootstrap.h"
 #include "harness.h"
 
 #include <stdio.h>
@@ -135,6 +136,8 @@ static void check_route(struct world *w, const struct http_route *route, const c
     char after[KEY_HASH_SIZE];
     char victim[ID_SIZE];
     const char *forbidden[3] = {ids.foreign, ids.random, ids.deleted};
+    /* What only operators may is refused before anything is looked for. */
+    int want = route->flags & ROUTE_OPERATOR ? 403 : 404;
     struct answer answers[3] = {0};
     cleanup_free char *what =
         xasprintf("%s %s with %s", route->method, route->pattern, body ? body : "no body");
@@ -152,8 +155,8 @@ static void check_route(struct world *w, const struct http_route *route, const c
         answers[i] = world_ask(
             w, &(struct ask){
                    .method = route->method, .target = target, .body = body, .key = w->keys[ALICE]});
-        if (answers[i].status != 404) {
-            TEST_FAIL("%s: another's thing gives %d, not 404: %s", what, answers[i].status,
+        if (answers[i].status != want) {
+            TEST_FAIL("%s: another's thing gives %d, not %d: %s", what, answers[i].status, want,
                       answers[i].text ? answers[i].text : "");
         }
     }
@@ -269,17 +272,108 @@ static void project_keys_cannot_manage(void)
         const struct http_route *route = &gateway_router.routes[i];
         cleanup_free char *target = fill(route->pattern, w.projects[ALICE], "c");
 
-        if ((route->flags & ROUTE_ORGANISATION) && !(route->flags & ROUTE_LOCAL)) {
+        if ((route->flags & (ROUTE_ORGANISATION | ROUTE_OPERATOR)) &&
+            !(route->flags & ROUTE_LOCAL)) {
             cleanup_answer struct answer a = world_ask(
                 &w, &(struct ask){
                         .method = route->method, .target = target, .key = w.keys[ALICE_MEMBER]});
 
             CHECK_INT(a.status, 403);
-            CHECK_STR(answer_code(&a), "organisation_key_needed");
+            CHECK_STR(answer_code(&a), route->flags & ROUTE_OPERATOR ? "operator_key_needed"
+                                                                     : "organisation_key_needed");
             refused++;
         }
     }
     CHECK(refused >= 5);
+}
+
+#define QUOTA "{\"max_sandboxes\":7}"
+
+/* Quotas are the operator's, whatever the organisation of the project; nobody gets there by a key or a project of its own. */
+static void quotas_are_the_operators(void)
+{
+    static const struct {
+        enum tenant who;
+        const char *method;
+        const char *target; /* NULL: alice's project */
+        const char *body;
+        int status;
+    } cases[] = {
+        {ALICE_MEMBER, "PATCH", NULL, QUOTA, 403},
+        {ALICE, "PATCH", NULL, QUOTA, 403},
+        {BOB, "PATCH", NULL, QUOTA, 403},
+        {OPERATOR, "PATCH", NULL, QUOTA, 200},
+        {OPERATOR, "GET", NULL, NULL, 200},
+        {ALICE, "POST", "/v1/projects", "{\"name\":\"large\",\"max_sandboxes\":1001}", 403},
+        {ALICE, "POST", "/v1/projects", "{\"name\":\"small\",\"max_sandboxes\":1000}", 201},
+        {OPERATOR, "POST", "/v1/projects", "{\"name\":\"large\",\"max_sandboxes\":1001}", 201},
+        {ALICE, "POST", "/v1/keys", "{\"name\":\"k\",\"scope\":\"operator\"}", 403},
+        {ALICE, "POST", "/v1/keys", "{\"name\":\"k\",\"scope\":\"organisation\"}", 201},
+        {OPERATOR, "POST", "/v1/keys", "{\"name\":\"k\",\"scope\":\"operator\"}", 201},
+    };
+    WORLD(w);
+    cleanup_free char *project = xasprintf("/v1/projects/%s", w.projects[ALICE]);
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        cleanup_answer struct answer a =
+            asks(&w, cases[i].who, cases[i].method, cases[i].target ? cases[i].target : project,
+                 cases[i].body);
+
+        CHECK_INT(a.status, cases[i].status);
+        if (a.status == 403 && cases[i].who != ALICE_MEMBER) {
+            CHECK_STR(answer_code(&a), "operator_key_needed");
+        }
+    }
+    {
+        cleanup_answer struct answer seen = alice(&w, "GET", project, NULL);
+
+        CHECK_INT(json_get_int(seen.json, "max_sandboxes", 0), 7);
+    }
+}
+
+static void an_organisation_makes_so_many_projects(void)
+{
+    WORLD(w);
+    int status = 201;
+
+    for (int i = 1; i <= ORGANISATION_MAX_PROJECTS; i++) { /* it has one */
+        cleanup_free char *body = xasprintf("{\"name\":\"p%d\"}", i);
+        cleanup_answer struct answer a = alice(&w, "POST", "/v1/projects", body);
+
+        CHECK_INT(a.status, i < ORGANISATION_MAX_PROJECTS ? 201 : 429);
+        status = a.status;
+    }
+    CHECK_INT(status, 429);
+}
+
+static void operators_keys_are_revoked_by_operators(void)
+{
+    WORLD(w);
+    char key_id[ID_SIZE];
+    cleanup_free char *target = NULL;
+    cleanup_json json_t *key = NULL;
+
+    ASSERT(bootstrap_run(w.db,
+                         &(struct bootstrap){.organisation = "alice",
+                                             .project = "default",
+                                             .key_name = "op",
+                                             .scope = "operator"},
+                         &key, NULL) == 0);
+    snprintf(key_id, sizeof(key_id), "%s", json_get_string(key, "id", ""));
+    target = xasprintf("/v1/keys/%s", key_id);
+    {
+        cleanup_answer struct answer a = alice(&w, "DELETE", target, NULL);
+
+        CHECK_INT(a.status, 403);
+        CHECK_STR(answer_code(&a), "operator_key_needed");
+    }
+    {
+        cleanup_answer struct answer a = world_ask(
+            &w, &(struct ask){
+                    .method = "DELETE", .target = target, .key = json_get_string(key, "key", "")});
+
+        CHECK_INT(a.status, 204);
+    }
 }
 
 /* Another project of the same organisation is another tenant for sandboxes. */
@@ -333,5 +427,6 @@ static void revocation_elsewhere_takes_effect_within_the_cache_time(void)
 
 TEST_MAIN(T(what_is_not_yours_does_not_exist), T(without_a_valid_key_nothing_is_said),
           T(lists_show_only_what_is_yours), T(project_keys_cannot_manage),
-          T(projects_of_one_organisation_are_apart),
+          T(projects_of_one_organisation_are_apart), T(quotas_are_the_operators),
+          T(an_organisation_makes_so_many_projects), T(operators_keys_are_revoked_by_operators),
           T(revocation_elsewhere_takes_effect_within_the_cache_time))

@@ -752,7 +752,8 @@ static void fork_counts_against_the_quota_as_a_whole(void)
 {
     WORLD(w);
     cleanup_free char *project = xasprintf("/v1/projects/%s", w.projects[ALICE]);
-    cleanup_answer struct answer set = alice(&w, "PATCH", project, "{\"max_sandboxes\":4}");
+    cleanup_answer struct answer set =
+        asks(&w, OPERATOR, "PATCH", project, "{\"max_sandboxes\":4}");
     char id[ID_SIZE];
 
     CHECK_INT(set.status, 200);

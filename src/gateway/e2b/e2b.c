@@ -78,6 +78,7 @@ static int authenticate(struct http_request *req, const struct http_route *route
         return 0;
     }
     r = auth_request(rq->gateway->auth, req, &rq->caller, e);
+    r = r < 0 ? r : request_check_rate(req, e);
     if (r == 0) {
         r = auth_enter(rq->gateway->auth, rq->caller.actor.project, e);
     }
