@@ -14,7 +14,8 @@
 
 int file_op_stat(struct file_worker *w, struct err *e)
 {
-    struct file_place place = {.dir_fd = AT_FDCWD, .at = w->path, .path = w->path};
+    struct file_place place = {
+        .dir_fd = AT_FDCWD, .at = w->path, .path = w->path, .more = w->req->more};
 
     return file_worker_reply_entry(w, &place, /* created */ false, e);
 }

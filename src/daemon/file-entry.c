@@ -2,6 +2,7 @@
 #include "daemon/file-entry.h"
 
 #include "base/fs.h"
+#include "daemon/file-more.h"
 #include "daemon/file-request.h"
 #include "daemon/file-text.h"
 
@@ -171,7 +172,7 @@ const char *file_base_name(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-static const char *type_word(mode_t mode)
+const char *file_type_word(mode_t mode)
 {
     switch (mode & S_IFMT) {
     case S_IFREG:
@@ -236,7 +237,7 @@ int file_entry_add(struct buf *b, const struct file_place *place, const struct s
     }
     if (r == 0) {
         r = buf_printf(b, ",\"type\":\"%s\",\"size\":%lld,\"mode\":\"%04o\",\"uid\":%u,\"gid\":%u",
-                       type_word(st->st_mode), (long long)st->st_size, st->st_mode & 07777,
+                       file_type_word(st->st_mode), (long long)st->st_size, st->st_mode & 07777,
                        st->st_uid, st->st_gid);
     }
     if (r == 0) {
@@ -246,6 +247,9 @@ int file_entry_add(struct buf *b, const struct file_place *place, const struct s
     }
     if (r == 0 && S_ISLNK(st->st_mode)) {
         r = add_target(b, place);
+    }
+    if (r == 0 && place->more) {
+        r = file_more_add(b, place, st);
     }
     if (r == 0) {
         r = buf_add(b, "}", 1);

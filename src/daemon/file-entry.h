@@ -50,6 +50,7 @@ struct file_place {
     int dir_fd;       /* borrowed: AT_FDCWD for an absolute `at` */
     const char *at;   /* borrowed: what to look up in dir_fd */
     const char *path; /* borrowed */
+    bool more;        /* with what file-more.h adds */
 };
 
 /* The last component of a path, "/" for the root. Points into path. */
@@ -61,4 +62,6 @@ const char *file_base_name(const char *path);
  */
 MUST_CHECK int file_entry_add(struct buf *b, const struct file_place *place, const struct stat *st,
                               struct file_names *names);
+/* "file", "dir", ... */
+const char *file_type_word(mode_t mode);
 int64_t file_mtime_ms(const struct stat *st);

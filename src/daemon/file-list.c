@@ -190,6 +190,7 @@ static int add_entry(struct list *l, int dir_fd, const char *name)
         return 0;
     }
     place.path = path;
+    place.more = l->w->req->more;
     if (l->n > 0) {
         r = buf_add_str(&l->entries, ",");
         if (r < 0) {

@@ -3,6 +3,7 @@
 
 #include "base/base64.h"
 #include "base/json.h"
+#include "daemon/file-more.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,7 @@ void file_request_done(struct file_request *req)
     free(req->owner);
     free(req->group);
     free(req->cursor);
+    free(req->metadata);
     *req = (struct file_request){.mode = -1};
 }
 
@@ -115,6 +117,24 @@ static int query_flag(const struct query *q, const char *name, bool *ret, struct
     return 0;
 }
 
+static int query_metadata(const struct query *q, struct file_request *req, struct err *e)
+{
+    const char *text = q->get(q->arg, "metadata");
+    int r;
+
+    if (!text) {
+        return 0;
+    }
+    if (strlen(text) > FILE_METADATA_TEXT_MAX) {
+        return err_field(e, -EINVAL, "invalid_field", "metadata", "'metadata' is too long");
+    }
+    r = file_metadata_check(text, e);
+    if (r == 0) {
+        req->metadata = xstrdup(text);
+    }
+    return r;
+}
+
 static int query_write(const struct query *q, struct file_request *req, struct err *e)
 {
     const char *mode = q->get(q->arg, "mode");
@@ -123,7 +143,7 @@ static int query_write(const struct query *q, struct file_request *req, struct e
         return bad_mode(
             e, "octal permission bits up to 0777; an upload cannot be setuid, setgid or sticky");
     }
-    return 0;
+    return query_metadata(q, req, e);
 }
 
 static int query_list(const struct query *q, struct file_request *req, struct err *e)
@@ -138,7 +158,7 @@ static int query_list(const struct query *q, struct file_request *req, struct er
         r = err_field(e, -EINVAL, "invalid_cursor", "cursor",
                       "'cursor' is not one that a list gave: start again without it");
     }
-    return r;
+    return r < 0 ? r : query_flag(q, "more", &req->more, e);
 }
 
 static int query_op(const struct query *q, struct file_request *req, struct err *e)
@@ -148,6 +168,8 @@ static int query_op(const struct query *q, struct file_request *req, struct err 
         return query_write(q, req, e);
     case FILE_OP_LIST:
         return query_list(q, req, e);
+    case FILE_OP_STAT:
+        return query_flag(q, "more", &req->more, e);
     case FILE_OP_WATCH:
         return query_flag(q, "recursive", &req->recursive, e);
     default:
@@ -326,7 +348,7 @@ int file_request_from_json(enum file_op op, json_t *body, struct file_request *r
 
 /* ---- to the worker ---- */
 
-#define N_TEXTS 7
+#define N_TEXTS 8
 
 struct packed {
     uint32_t op;
@@ -343,8 +365,8 @@ struct packed {
 
 static void texts_of(struct file_request *req, char **ret[static N_TEXTS])
 {
-    char **all[N_TEXTS] = {&req->user,  &req->path,  &req->to,    &req->target,
-                           &req->owner, &req->group, &req->cursor};
+    char **all[N_TEXTS] = {&req->user,  &req->path,  &req->to,     &req->target,
+                           &req->owner, &req->group, &req->cursor, &req->metadata};
 
     memcpy(ret, all, sizeof(all));
 }
@@ -355,7 +377,7 @@ int file_request_pack(const struct file_request *req, struct buf *b)
     struct packed p = {
         .op = req->op,
         .mode = req->mode,
-        .flags = (req->recursive ? 1u : 0) | (req->overwrite ? 2u : 0),
+        .flags = (req->recursive ? 1u : 0) | (req->overwrite ? 2u : 0) | (req->more ? 4u : 0),
         .depth = req->depth,
         .limit = req->limit,
         .range_kind = req->range.kind,
@@ -404,6 +426,7 @@ int file_request_unpack(const void *data, size_t len, struct file_request *ret)
     req.mode = p.mode;
     req.recursive = p.flags & 1;
     req.overwrite = p.flags & 2;
+    req.more = p.flags & 4;
     req.depth = p.depth;
     req.limit = p.limit;
     req.range = (struct file_range){(enum file_range_kind)p.range_kind, p.first, p.last};

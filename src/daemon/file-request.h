@@ -68,6 +68,8 @@ struct file_request {
     int mode;     /* permission bits, -1: not said */
     bool recursive;
     bool overwrite; /* move */
+    bool more;      /* stat, list: see file-more.h */
+    char *metadata; /* owned; write: JSON text; NULL: none */
     unsigned depth; /* list */
     unsigned limit; /* list */
     struct file_range range;
@@ -88,8 +90,8 @@ MUST_CHECK int file_request_from_json(enum file_op op, json_t *body, struct file
 void file_request_done(struct file_request *req);
 #define cleanup_file_request CLEANUP(file_request_done)
 
-/* Largest packed request: four paths, three names, the numbers. */
-#define FILE_PACKET_MAX (4u * (FILE_PATH_MAX + 1) + 3u * 256 + 256)
+/* Largest packed request: four paths, three names, metadata (FILE_METADATA_TEXT_MAX), the numbers. */
+#define FILE_PACKET_MAX (4u * (FILE_PATH_MAX + 1) + 3u * 256 + 16385u + 256)
 /*
  * For the way from the daemon to its worker; both are the same program. -E2BIG: b is smaller than
  * that.

@@ -22,6 +22,7 @@
 
 #include "base/fs.h"
 #include "base/id.h"
+#include "daemon/file-more.h"
 #include "daemon/file-text.h"
 #include "daemon/file-walk.h"
 
@@ -207,6 +208,13 @@ static int settle(const struct file_worker *w, const struct upload *u)
     }
     if (w->req->mode >= 0) {
         mode = (mode_t)w->req->mode;
+    }
+    if (w->req->metadata) {
+        int r = file_metadata_set(u->fd, w->req->metadata);
+
+        if (r < 0) {
+            return r;
+        }
     }
     return fchmod(u->fd, mode) < 0 || fsync(u->fd) < 0 ? -errno : 0;
 }

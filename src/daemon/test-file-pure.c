@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/test.h"
 #include "daemon/file-entry.h"
+#include "daemon/file-more.h"
 #include "daemon/file-proto.h"
 #include "daemon/file-request.h"
 #include "daemon/file-text.h"
@@ -43,6 +44,40 @@ static void names_in_messages(void)
     CHECK_STR(file_text_show(out, sizeof(out), "0123456789012345678901234567890"),
               "01234567890123456...");
     CHECK_STR(file_text_show(out, sizeof(out), ""), "");
+}
+
+static void metadata_is_printable_and_bounded(void)
+{
+    static const char *const good[] = {"{}", "{\"a\":\"b c\"}", "{\"a-b.c\":\"\"}"};
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "{\"a\":1}",
+                                      "{\"\":\"x\"}",
+                                      "{\"a\":\"\\n\"}",
+                                      "{\"a\":\"\\u0000\"}",
+                                      "{\"\xc3\xbc\":\"x\"}",
+                                      "{\"a\":\"b\"} x"};
+    cleanup_free char *value = xcalloc(FILE_METADATA_MAX + 1, 1);
+    cleanup_free char *fits = NULL;
+    cleanup_free char *too_long = NULL;
+    cleanup_free char *long_key = NULL;
+    struct err e = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+        CHECK_INT(file_metadata_check(good[i], NULL), 0);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        CHECK_INT(file_metadata_check(bad[i], &e), -EINVAL);
+        CHECK_STR(e.field, "metadata");
+    }
+    memset(value, 'v', FILE_METADATA_MAX);
+    too_long = xasprintf("{\"k\":\"%s\"}", value);
+    long_key = xasprintf("{\"%.*s\":\"\"}", (int)FILE_METADATA_KEY_MAX + 1, value);
+    value[FILE_METADATA_MAX - 1] = '\0';
+    fits = xasprintf("{\"k\":\"%s\"}", value);
+    CHECK_INT(file_metadata_check(fits, NULL), 0);
+    CHECK_INT(file_metadata_check(too_long, NULL), -EINVAL);
+    CHECK_INT(file_metadata_check(long_key, NULL), -EINVAL);
 }
 
 static void modes(void)
@@ -247,5 +282,6 @@ static void tree_of_watches(void)
     watch_tree_done(&t);
 }
 
-TEST_MAIN(T(names_in_json), T(names_in_messages), T(modes), T(range_headers), T(cursors_come_back),
-          T(longest_cursor_fits), T(worker_messages), T(passwd_lines), T(tree_of_watches))
+TEST_MAIN(T(names_in_json), T(names_in_messages), T(metadata_is_printable_and_bounded), T(modes),
+          T(range_headers), T(cursors_come_back), T(longest_cursor_fits), T(worker_messages),
+          T(passwd_lines), T(tree_of_watches))

@@ -254,6 +254,29 @@ static void parts_of_a_file(void)
     CHECK(strstr(buf_str(&none.body), "range_not_satisfiable"));
 }
 
+static void links_tell_where_they_lead_when_asked(void)
+{
+    NEED_GUEST;
+    ANSWER plain = ANSWER_INIT;
+    ANSWER more = ANSWER_INIT;
+    ANSWER dangling = ANSWER_INIT;
+    ANSWER bad = ANSWER_INIT;
+
+    put_text("/tmp/led-to", "x");
+    ASSERT(symlink("../tmp/led-to", inside("/tmp/leads")) == 0);
+    ASSERT(symlink("nowhere", inside("/tmp/leads-nowhere")) == 0);
+    ask(&plain, "/files/stat?path=/tmp/leads");
+    CHECK(!strstr(buf_str(&plain.body), "resolved"));
+    ask(&more, "/files/stat?path=/tmp/leads&more=1");
+    CHECK(strstr(buf_str(&more.body),
+                 "\"resolved\":{\"path\":\"/tmp/led-to\",\"type\":\"file\",\"mode\":\"06"));
+    ask(&dangling, "/files/list?path=/tmp&more=1");
+    CHECK_INT(dangling.status, 200);
+    CHECK(strstr(buf_str(&dangling.body), "leads-nowhere"));
+    ask(&bad, "/files/stat?path=/tmp&more=2");
+    CHECK_INT(bad.status, 400);
+}
+
 static void errors_have_status_and_word(void)
 {
     static const struct {
@@ -527,7 +550,8 @@ static void nothing_is_left(void)
     CHECK_INT(rmdir(guest.root), 0);
 }
 
-TEST_MAIN(T(set_up), T(file_there_and_back), T(parts_of_a_file), T(errors_have_status_and_word),
-          T(changes), T(names_of_any_bytes_and_length), T(pages),
-          T(hundred_megabytes_with_flat_memory), T(slow_reader_holds_up_nobody),
-          T(cut_upload_leaves_nothing), T(watching), T(nothing_is_left))
+TEST_MAIN(T(set_up), T(file_there_and_back), T(parts_of_a_file),
+          T(links_tell_where_they_lead_when_asked), T(errors_have_status_and_word), T(changes),
+          T(names_of_any_bytes_and_length), T(pages), T(hundred_megabytes_with_flat_memory),
+          T(slow_reader_holds_up_nobody), T(cut_upload_leaves_nothing), T(watching),
+          T(nothing_is_left))

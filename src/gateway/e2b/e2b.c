@@ -34,6 +34,9 @@ static const struct http_route routes[] = {
     {"GET", SB "/logs", e2b_logs_handler, 0},
     {"PUT", SB "/network", e2b_network_handler, 0},
 
+    {"GET", "/files", e2b_signed_files_handler, ROUTE_PUBLIC},
+    {"POST", "/files", e2b_signed_files_handler, ROUTE_PUBLIC},
+
     {"GET", "/snapshots", e2b_snapshots_handler, 0},
     {"GET", "/templates", e2b_templates_handler, 0},
     {"GET", "/v2/templates", e2b_templates_handler, 0},
@@ -52,6 +55,7 @@ struct e2b *e2b_new(void)
     struct e2b *x = xnew(struct e2b);
 
     x->live = live_set_new();
+    pthread_mutex_init(&x->search, NULL);
     return x;
 }
 
@@ -59,6 +63,7 @@ void e2b_free(struct e2b *x)
 {
     if (x) {
         live_set_free(x->live);
+        pthread_mutex_destroy(&x->search);
         free(x);
     }
 }

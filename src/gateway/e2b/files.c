@@ -19,6 +19,7 @@
 
 #define PIECE (64u * 1024)
 #define FORM_FILES_MAX 10000
+#define METADATA_PREFIX "X-Metadata-"
 
 /* --- who and what --- */
 
@@ -40,17 +41,30 @@ static int take_user(struct inside *in, struct err *e)
     return 0;
 }
 
-static int refuse_header(const struct inside *in, struct err *e)
+/* X-Metadata-KEY: VALUE, for every file of the request; the daemon checks them. NULL: none. */
+static json_t *metadata_of(const struct inside *in)
 {
     const struct http_headers *all = http_request_headers(in->req);
+    json_t *map = NULL;
 
     for (size_t i = 0; i < all->n; i++) {
-        if (strncasecmp(all->v[i].name, "X-Metadata-", 11) == 0) {
-            return err_field(e, -EINVAL, "not_supported", "metadata",
-                             "metadata of files is not supported here: leave it out");
+        const char *name = all->v[i].name;
+        char key[256];
+        size_t n = 0;
+
+        if (strncasecmp(name, METADATA_PREFIX, strlen(METADATA_PREFIX)) != 0) {
+            continue;
+        }
+        for (name += strlen(METADATA_PREFIX); *name && n < sizeof(key) - 1; name++) {
+            key[n++] = *name >= 'A' && *name <= 'Z' ? (char)(*name - 'A' + 'a') : *name;
+        }
+        key[n] = '\0';
+        map = map ? map : json_object();
+        if (*name || json_object_set_new(map, key, json_string(all->v[i].value)) < 0) {
+            json_object_set_new(map, "", json_true()); /* too long, or not UTF-8: to be refused */
         }
     }
-    return 0;
+    return map;
 }
 
 /* What went wrong with a path, in the words that clients look for. */
@@ -109,7 +123,7 @@ int e2b_signature_check(struct http_request *req, const char *token, struct err 
     }
     if (expiration && (str_to_u64(expiration, INT64_MAX / 1000, &end_s) < 0 ||
                        (int64_t)end_s * 1000 < (int64_t)clock_wall_ms())) {
-        return err_set(e, -EKEYREJECTED, "unauthorized", "signature is already expired");
+        return err_set(e, -EKEYREJECTED, "signature_expired", "signature is already expired");
     }
     return 0;
 }
@@ -194,15 +208,26 @@ int e2b_files_get(struct inside *in, struct err *e)
 
 /* --- in --- */
 
+/* Each file's end takes the guest a while, for it goes to the disk; of many small ones several may do so at once. */
+#define WAITING_MAX 16
+
 struct uploads {
     struct inside *in;      /* borrowed */
+    json_t *metadata;       /* owned: of every file; NULL: none */
     struct upload *current; /* owned; NULL: between files, or a part that is no file */
-    json_t *done;           /* owned: what has been written, as clients are told */
+    struct upload
+        *waiting[WAITING_MAX]; /* owned: sent, in their order; their answers are not read yet */
+    size_t n_waiting;
+    json_t *done; /* owned: what has been written, as clients are told */
 };
 
 static void uploads_done(struct uploads *u)
 {
     upload_free(u->current);
+    for (size_t i = 0; i < u->n_waiting; i++) {
+        upload_free(u->waiting[i]);
+    }
+    json_decref(u->metadata);
     json_decref(u->done);
 }
 
@@ -211,11 +236,11 @@ static int begin_file(struct uploads *u, const char *text, struct err *e)
     cleanup_free char *path = NULL;
     int r = inside_path(text, &path, e);
 
-    if (r == 0 && json_array_size(u->done) == FORM_FILES_MAX) {
+    if (r == 0 && json_array_size(u->done) + u->n_waiting >= FORM_FILES_MAX) {
         r = err_set(e, -EINVAL, "too_many_files", "a form may hold at most %d files",
                     FORM_FILES_MAX);
     }
-    return r < 0 ? r : upload_new(u->in, path, &u->current, e);
+    return r < 0 ? r : upload_new(u->in, path, u->metadata, &u->current, e);
 }
 
 static bool is_there(const struct uploads *u, json_t *entry)
@@ -232,20 +257,25 @@ static bool is_there(const struct uploads *u, json_t *entry)
     return false;
 }
 
-static int end_file(struct uploads *u, struct err *e)
+/* Reads the answer for the file that waits longest. */
+static int finish_file(struct uploads *u, struct err *e)
 {
+    CLEANUP(upload_freep) struct upload *oldest = u->waiting[0];
     cleanup_json json_t *entry = NULL;
     struct err why = {0};
-    int r = upload_end(u->current, &entry, &why);
+    int r;
 
+    ASSERT(u->n_waiting > 0);
+    u->n_waiting--;
+    memmove(u->waiting, u->waiting + 1, u->n_waiting * sizeof(u->waiting[0]));
+    r = upload_finish(oldest, &entry, &why);
     if (r < 0) {
-        r = explain(u->in, upload_path(u->current), &why);
+        r = explain(u->in, upload_path(oldest), &why);
         if (e) {
             *e = why;
         }
         return r;
     }
-    upload_free(TAKE_PTR(u->current));
     if (is_there(u, entry)) {
         return err_set(e, -EINVAL, "duplicate_file",
                        "you cannot upload multiple files to the same path '%s'",
@@ -253,6 +283,29 @@ static int end_file(struct uploads *u, struct err *e)
     }
     json_array_append(u->done, entry);
     return 0;
+}
+
+static int end_file(struct uploads *u, struct err *e)
+{
+    int r = upload_end(u->current, e);
+
+    if (r == 0 && u->n_waiting == WAITING_MAX) {
+        r = finish_file(u, e);
+    }
+    if (r == 0) {
+        u->waiting[u->n_waiting++] = TAKE_PTR(u->current);
+    }
+    return r;
+}
+
+static int finish_all(struct uploads *u, struct err *e)
+{
+    int r = 0;
+
+    while (r == 0 && u->n_waiting > 0) {
+        r = finish_file(u, e);
+    }
+    return r;
 }
 
 static int take_event(struct uploads *u, const struct multipart_event *ev, struct err *e)
@@ -357,11 +410,12 @@ int e2b_files_post(struct inside *in, struct err *e)
     int r = take_user(in, e);
 
     http_body_limit(in->req, UINT64_MAX);
-    if (r == 0) {
-        r = refuse_header(in, e);
-    }
+    u.metadata = metadata_of(in);
     if (r == 0) {
         r = take_any(&u, e);
+    }
+    if (r == 0) {
+        r = finish_all(&u, e);
     }
     return r < 0 ? r : e2b_reply_json_take(in->req, 200, TAKE_PTR(u.done), e);
 }

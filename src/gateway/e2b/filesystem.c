@@ -25,7 +25,7 @@ static int path_of(json_t *message, const char *field, char **ret, struct err *e
 static int ask_entry(struct inside *in, const char *path, json_t **ret, struct err *e)
 {
     cleanup_free char *target =
-        inside_target(in, "/files/stat", "path", path, "user", user_of(in), NULL);
+        inside_target(in, "/files/stat", "path", path, "user", user_of(in), "more", "1", NULL);
 
     return inside_json(in, &(struct inside_ask){.method = "GET", .target = target}, ret, e);
 }
@@ -105,7 +105,7 @@ static int list_pages(struct inside *in, const char *path, uint64_t depth, json_
         cleanup_json json_t *page = NULL;
         cleanup_free char *target =
             inside_target(in, "/files/list", "path", path, "user", user_of(in), "depth", depth_text,
-                          "limit", "1000", "cursor", cursor, NULL);
+                          "limit", "1000", "more", "1", "cursor", cursor, NULL);
         const char *next;
 
         r = inside_json(in, &(struct inside_ask){.method = "GET", .target = target}, &page, e);

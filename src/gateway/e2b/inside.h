@@ -58,7 +58,7 @@ char *inside_absolute(struct inside *in, const char *path);
 
 int e2b_files_get(struct inside *in, struct err *e);
 int e2b_files_post(struct inside *in, struct err *e);
-/* The request's signature, made with the sandbox's token; -EKEYREJECTED. */
+/* The request's signature, made with the sandbox's token; -EKEYREJECTED, "signature_expired" when only its time is over. */
 MUST_CHECK int e2b_signature_check(struct http_request *req, const char *token, struct err *e);
 
 /* body is the request's message. */

@@ -3,13 +3,16 @@
 /* What the files of this folder share. */
 #pragma once
 
+#include <pthread.h>
+
 #include "gateway/e2b/box.h"
 #include "gateway/e2b/e2b.h"
 #include "gateway/e2b/live.h"
 #include "gateway/tokens.h"
 
 struct e2b {
-    struct live_set *live; /* owned */
+    struct live_set *live;  /* owned */
+    pthread_mutex_t search; /* held while a signature's sandbox is looked for: one at a time */
 };
 
 /* --- answers --- */
@@ -68,6 +71,9 @@ int e2b_connect_handler(struct http_request *req, struct err *e);
 int e2b_connect_v1_handler(struct http_request *req, struct err *e);
 int e2b_resume_handler(struct http_request *req, struct err *e);
 int e2b_pause_handler(struct http_request *req, struct err *e);
+
+/* A signed address of a file, which names no sandbox. */
+int e2b_signed_files_handler(struct http_request *req, struct err *e);
 
 int e2b_snapshot_handler(struct http_request *req, struct err *e);
 int e2b_snapshots_handler(struct http_request *req, struct err *e);

@@ -188,10 +188,16 @@ static int read_input(json_t *input, const struct process *p, struct buf *ret, s
     return 0;
 }
 
+/* The daemon says so of what has ended or was never open. */
+static bool is_conflict(int r, const struct err *e)
+{
+    return r < 0 && err_http_status(e) == 409;
+}
+
 /* Of a process that never had, or has no longer, an open standard input. */
 static int input_error(int r, struct err *e)
 {
-    return r == -ESTALE
+    return is_conflict(r, e)
                ? err_set(e, -EIO, "no_stdin", "the standard input of the process is not open")
                : r;
 }
@@ -222,7 +228,7 @@ int e2b_process_close_stdin(struct inside *in, json_t *body, struct err *e)
     }
     if (r == 0) {
         r = write_input(in, &p, NULL, /* eof */ true, e);
-        r = r == -ESTALE ? 0 : r; /* closed already */
+        r = is_conflict(r, e) ? 0 : r; /* closed already */
     }
     return r < 0 ? r : rpc_reply_take(in, json_object(), e);
 }
@@ -248,7 +254,7 @@ int e2b_process_send_signal(struct inside *in, json_t *body, struct err *e)
     }
     json_object_set_new(message, "signal", json_string(kill ? "KILL" : "TERM"));
     r = post(in, &p, "signal", message, e);
-    if (r == -ESTALE) { /* it has ended in between */
+    if (is_conflict(r, e)) { /* it has ended in between */
         return err_set(e, -ENOENT, "not_found", "process with pid %lld not found",
                        (long long)p.pid);
     }

@@ -264,6 +264,10 @@ enum connect_code rpc_code(const struct err *why)
     if (str_eq(why->reason, "user_not_found")) {
         return CONNECT_UNAUTHENTICATED;
     }
+    /* An answer of the daemon keeps its reason, not its errno: 409 stands for more than one. */
+    if (err_http_status(why) == 409 && !str_eq(err_reason(why), "already_exists")) {
+        return CONNECT_FAILED_PRECONDITION;
+    }
     for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
         if (codes[i].code == -why->code) {
             return codes[i].word;

@@ -12,6 +12,7 @@
 struct upload {
     struct http_call *call; /* owned */
     char *path;             /* owned */
+    json_t *metadata;       /* owned; NULL: none */
     bool refused;           /* the daemon takes no more: its answer says why */
     bool gzip;
     bool unpacked;      /* to the end of the gzip member */
@@ -36,11 +37,13 @@ static int check_encoding(const struct http_request *req, struct err *e)
     return err_set(e, -EINVAL, "invalid_encoding", "the only Content-Encoding taken is gzip");
 }
 
-int upload_new(struct inside *in, const char *path, struct upload **ret, struct err *e)
+int upload_new(struct inside *in, const char *path, json_t *metadata, struct upload **ret,
+               struct err *e)
 {
     CLEANUP(upload_freep) struct upload *u = xnew(struct upload);
-    cleanup_free char *target =
-        inside_target(in, "/files", "path", path, "user", in->user[0] ? in->user : NULL, NULL);
+    cleanup_free char *text = metadata ? json_text(metadata) : NULL;
+    cleanup_free char *target = inside_target(
+        in, "/files", "path", path, "user", in->user[0] ? in->user : NULL, "metadata", text, NULL);
     struct guest_call_opts opts = {
         .method = "PUT",
         .target = target,
@@ -50,6 +53,7 @@ int upload_new(struct inside *in, const char *path, struct upload **ret, struct 
     int r = check_encoding(in->req, e);
 
     u->path = xstrdup(path);
+    u->metadata = json_incref(metadata);
     if (r == 0 && says_gzip(in->req)) {
         u->gzip = true;
         u->out = xmalloc(UNPACKED);
@@ -73,6 +77,7 @@ void upload_free(struct upload *u)
         inflateEnd(&u->z);
     }
     http_call_free(u->call);
+    json_decref(u->metadata);
     free(u->path);
     free(u->out);
     free(u);
@@ -142,23 +147,31 @@ int upload_write(struct upload *u, const void *data, size_t len, struct err *e)
     return u->gzip ? write_gzip(u, data, len, e) : write_plain(u, data, len, e);
 }
 
-int upload_end(struct upload *u, json_t **ret, struct err *e)
+int upload_end(struct upload *u, struct err *e)
 {
-    cleanup_free char *text = NULL;
-    cleanup_json json_t *entry = NULL;
-    size_t len = 0;
-    int r = 0;
+    struct err why = {0};
+    int r;
 
     if (u->gzip && !u->unpacked) {
         return not_gzip(e);
     }
-    if (!u->refused) {
-        r = http_call_end(u->call, e);
-        r = r == -EPIPE || r == -ECONNRESET ? 0 : r; /* its answer says why */
+    r = u->refused ? 0 : http_call_end(u->call, &why);
+    if (r < 0 && r != -EPIPE && r != -ECONNRESET) { /* else its answer says why */
+        if (e) {
+            *e = why;
+        }
+        return r;
     }
-    if (r == 0) {
-        r = http_call_head(u->call, e);
-    }
+    return 0;
+}
+
+int upload_finish(struct upload *u, json_t **ret, struct err *e)
+{
+    cleanup_free char *text = NULL;
+    cleanup_json json_t *entry = NULL;
+    size_t len = 0;
+    int r = http_call_head(u->call, e);
+
     if (r == 0) {
         r = http_call_check(u->call, e);
     }
@@ -173,5 +186,8 @@ int upload_end(struct upload *u, json_t **ret, struct err *e)
     }
     *ret = json_pack("{s:s, s:s, s:s}", "name", json_get_string(entry, "name", ""), "path",
                      json_get_string(entry, "path", ""), "type", "file");
+    if (u->metadata) {
+        json_object_set(*ret, "metadata", u->metadata);
+    }
     return 0;
 }

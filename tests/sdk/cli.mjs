@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The unmodified command line of E2B.
+import { execFile } from 'node:child_process'
+import { mkdtempSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { Sandbox } from 'e2b'
+import { create } from './box.mjs'
+import { assert, fails, test } from './tap.mjs'
+
+const run = promisify(execFile)
+const program = join(createRequire(import.meta.url).resolve('@e2b/cli/package.json'), '../dist/index.js')
+
+async function e2b(...args) {
+  const home = mkdtempSync(join(process.env.SPACE_E2E_TMP ?? '/tmp', 'home-'))
+  const running = run(process.execPath, [program, ...args], { env: { ...process.env, HOME: home, NO_COLOR: '1' } })
+  running.child.stdin.end() // exec passes it on to the command, to its end
+  return (await running).stdout
+}
+
+test('e2b sandbox: list, info, exec, metrics, logs, pause, resume, kill', async () => {
+  const sandbox = await create({ timeoutMs: 600_000, metadata: { by: 'cli' } })
+  const id = sandbox.sandboxId
+  assert.ok((await e2b('sandbox', 'list', '--format', 'json')).includes(id))
+  assert.ok((await e2b('sandbox', 'info', id)).includes(id))
+  assert.ok((await e2b('sandbox', 'exec', id, 'echo from-exec')).includes('from-exec'))
+  await e2b('sandbox', 'metrics', id)
+  await e2b('sandbox', 'logs', id)
+  await e2b('sandbox', 'pause', id)
+  assert.equal(await sandbox.isRunning(), false)
+  await e2b('sandbox', 'resume', id)
+  assert.equal(await sandbox.isRunning(), true)
+  await e2b('sandbox', 'kill', id)
+  assert.equal(await sandbox.isRunning(), false)
+}, { deadlineMs: 300_000 })
+
+test('e2b template list, sandbox snapshot', async () => {
+  assert.ok((await e2b('template', 'list')).includes('debian'))
+  const sandbox = await create({ timeoutMs: 600_000 })
+  await e2b('sandbox', 'snapshot', 'create', sandbox.sandboxId)
+  const [snapshot] = await Sandbox.listSnapshots({ sandboxId: sandbox.sandboxId }).nextItems()
+  assert.ok((await e2b('sandbox', 'snapshot', 'list')).includes(snapshot.snapshotId))
+  await e2b('sandbox', 'snapshot', 'delete', snapshot.snapshotId, '-y')
+  await sandbox.kill()
+  await fails(Error, () => e2b('sandbox', 'info', sandbox.sandboxId))
+}, { deadlineMs: 300_000 })
