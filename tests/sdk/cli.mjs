@@ -42,7 +42,7 @@ test('e2b template list, sandbox snapshot', async () => {
   await e2b('sandbox', 'snapshot', 'create', sandbox.sandboxId)
   const [snapshot] = await Sandbox.listSnapshots({ sandboxId: sandbox.sandboxId }).nextItems()
   assert.ok((await e2b('sandbox', 'snapshot', 'list')).includes(snapshot.snapshotId))
-  await e2b('sandbox', 'snapshot', 'delete', snapshot.snapshotId, '-y')
+  await e2b('sandbox', 'snapshot', 'delete', snapshot.snapshotId)
   await sandbox.kill()
   await fails(Error, () => e2b('sandbox', 'info', sandbox.sandboxId))
 }, { deadlineMs: 300_000 })
