@@ -632,7 +632,40 @@ static int guest(struct http_request *req, struct err *e)
     return r < 0 ? r : http_end(req, e);
 }
 
+/* What listens in every sandbox: on port 80 what tells the request it got, on 25 no HTTP, elsewhere nothing. */
+static int port(struct http_request *req, struct err *e)
+{
+    const char *number = http_request_param(req, "port");
+    cleanup_buf struct buf head = BUF_INIT(65536);
+    cleanup_free char *answer = NULL;
+    void *room = NULL;
+    ssize_t n = 1;
+    int r;
+
+    if (!str_eq(number, "80") && !str_eq(number, "25")) {
+        return err_set(e, -ECONNREFUSED,
+                       str_eq(number, "429") ? "too_many_connections" : "port_closed",
+                       "nothing listens there");
+    }
+    http_body_limit(req, UINT64_MAX);
+    r = http_reply_begin(req, 200, "application/octet-stream", -1, e);
+    r = r < 0 ? r : http_flush(req, e);
+    while (r == 0 && n > 0 && !strstr(buf_str(&head), "\r\n\r\n")) {
+        r = buf_reserve(&head, 4096, &room);
+        n = r < 0 ? r : http_body_read(req, room, 4096, e);
+        if (n > 0) {
+            buf_commit(&head, (size_t)n);
+        }
+    }
+    answer = str_eq(number, "25")
+                 ? xstrdup("220 mail\r\n")
+                 : xasprintf("HTTP/1.1 200 OK\r\nX-Port: 80\r\nContent-Length: %zu\r\n\r\n%s",
+                             head.len, buf_str(&head));
+    return r < 0 ? r : http_write(req, answer, strlen(answer), e);
+}
+
 static const struct http_route routes[] = {
+    {"POST", "/v1/sandboxes/{id}/guest/ports/{port}", port, 0},
     {"POST", "/v1/sandboxes", create, 0},
     {"GET", "/v1/sandboxes", list, 0},
     {"GET", "/v1/sandboxes/{id}", get, 0},
