@@ -113,7 +113,17 @@ int fs_sync_dir(int dir_fd)
     return fsync(dir_fd) < 0 ? -errno : 0;
 }
 
-static int write_temporary(int dir_fd, const char *temp, const void *data, size_t len, mode_t mode)
+/* Hands what was written to the file system, or waits until it is on the disk. */
+static int store(int fd, bool durable)
+{
+    const unsigned all =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+
+    return (durable ? fsync(fd) : sync_file_range(fd, 0, 0, all)) < 0 ? -errno : 0;
+}
+
+static int write_temporary(int dir_fd, const char *temp, const void *data, size_t len, mode_t mode,
+                           bool durable)
 {
     cleanup_close int fd = openat(dir_fd, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     int r;
@@ -122,13 +132,11 @@ static int write_temporary(int dir_fd, const char *temp, const void *data, size_
         return -errno;
     }
     r = fs_write_all(fd, data, len);
-    if (r == 0 && fsync(fd) < 0) {
-        r = -errno;
-    }
-    return r;
+    return r < 0 ? r : store(fd, durable);
 }
 
-int fs_write_file_durable(int dir_fd, const char *name, const void *data, size_t len, mode_t mode)
+static int replace_file(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
+                        bool durable)
 {
     char temp[300];
     char random[ID_SIZE];
@@ -138,15 +146,26 @@ int fs_write_file_durable(int dir_fd, const char *name, const void *data, size_t
     if (snprintf(temp, sizeof(temp), ".%s.%s", name, random) >= (int)sizeof(temp)) {
         return -ENAMETOOLONG;
     }
-    r = write_temporary(dir_fd, temp, data, len, mode);
+    r = write_temporary(dir_fd, temp, data, len, mode, durable);
     if (r == 0 && renameat(dir_fd, temp, dir_fd, name) < 0) {
         r = -errno;
     }
     if (r < 0) {
         unlinkat(dir_fd, temp, 0);
-        return r;
     }
-    return fs_sync_dir(dir_fd);
+    return r;
+}
+
+int fs_write_file_durable(int dir_fd, const char *name, const void *data, size_t len, mode_t mode)
+{
+    int r = replace_file(dir_fd, name, data, len, mode, /* durable */ true);
+
+    return r < 0 ? r : fs_sync_dir(dir_fd);
+}
+
+int fs_write_file_ordered(int dir_fd, const char *name, const void *data, size_t len, mode_t mode)
+{
+    return replace_file(dir_fd, name, data, len, mode, /* durable */ false);
 }
 
 int fs_mkdir_all(const char *path, mode_t mode)

@@ -25,6 +25,12 @@ MUST_CHECK int fs_read_file(int dir_fd, const char *name, struct buf *b);
  */
 MUST_CHECK int fs_write_file_durable(int dir_fd, const char *name, const void *data, size_t len,
                                      mode_t mode);
+/*
+ * The same without waiting for the file system: a later commit of all of it (on btrfs: making a snapshot) brings the
+ * whole file to the disk, too.
+ */
+MUST_CHECK int fs_write_file_ordered(int dir_fd, const char *name, const void *data, size_t len,
+                                     mode_t mode);
 /* Makes path and its parents; 0 when it is there already. */
 MUST_CHECK int fs_mkdir_all(const char *path, mode_t mode);
 /* Makes and opens a folder beneath dir_fd; fine when it exists. */

@@ -307,7 +307,8 @@ void setup_identity_post(struct request *req)
     if (r == 0 && spec.env) {
         workload_set_env(st->daemon->workload, TAKE_PTR(spec.env));
     }
-    if (r < 0 || st->daemon->test || !workload_ready(st->daemon->workload)) {
+    if (r < 0 || st->daemon->test || !workload_ready(st->daemon->workload) ||
+        (!spec.hostname[0] && !spec.machine_id[0])) { /* a resume: there is nothing to write */
         setup_spec_done(&spec);
         state_finish(st, r < 0 ? &e : NULL, /* json */ NULL);
         return;

@@ -219,7 +219,7 @@ int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *r
     if (r == 0) {
         r = start_copier(&s, e);
     }
-    if (r == 0) {
+    if (r == 0 && !job->stay_paused) { /* else nobody waits for the end of the pause */
         r = copy_while_running(&s, e);
     }
     trace_mark(job->trace, "copied while running");

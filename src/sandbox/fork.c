@@ -130,12 +130,14 @@ static int fork_one(struct forking *f, size_t i, struct err *e)
                    : r;
     }
     pthread_mutex_lock(&child->op);
+    trace_begin(&child->trace, "fork");
     /* It is in the list since a moment: a delete may have had the lock before us. */
     r = child->gone ? err_set(e, -ECANCELED, "canceled", "the child has been deleted")
                     : make_child(f, child, e);
     if (r < 0 && !child->gone) {
         IGNORE_RESULT(lifecycle_remove_all(child, NULL)); /* swept at the next start if it stays */
     }
+    trace_end(&child->trace, r);
     pthread_mutex_unlock(&child->op);
     if (r == 0) {
         f->children[i] = TAKE_PTR(child);

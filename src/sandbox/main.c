@@ -15,6 +15,7 @@
 #include "http/route.h"
 #include "sandbox/monitor.h"
 #include "sandbox/node.h"
+#include "sandbox/reaper.h"
 #include "sandbox/recover.h"
 #include "sandbox/recovery.h"
 #include "sandbox/routes.h"
@@ -222,6 +223,7 @@ static int serve(struct node *node, const struct options *o, struct err *e)
     if (r == 0) {
         sigaction(SIGTERM, &action, NULL);
         sigaction(SIGINT, &action, NULL);
+        node->reaper = reaper_start();
         node->warm = warm_start(node, &o->warm);
         recovery = recovery_start(node);
         monitor = monitor_start(node, recovery);
@@ -233,6 +235,7 @@ static int serve(struct node *node, const struct options *o, struct err *e)
         monitor_stop(monitor);
         recovery_stop(recovery);
         warm_stop(TAKE_PTR(node->warm));
+        reaper_stop(TAKE_PTR(node->reaper));
     }
     http_server_free(server);
     return r;

@@ -47,7 +47,8 @@ struct node {
     enum qemu_accel accel;
     char accel_why[200]; /* for people: why it is not KVM */
 
-    struct warm *warm; /* borrowed: main's; NULL: no warm machines */
+    struct warm *warm;     /* borrowed: main's; NULL: no warm machines */
+    struct reaper *reaper; /* borrowed: main's */
 
     pthread_mutex_t lock;       /* guards what follows */
     struct resident *residents; /* owned: list */

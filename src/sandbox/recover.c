@@ -329,6 +329,11 @@ static int recover_manifest(struct node *node, const char *file)
                   "the manifest %s is damaged: that snapshot is not used", file);
         return 0;
     }
+    if (!snapshot_has_disk(res, &snap)) {
+        log_warn(&(struct log_ctx){.sandbox = id},
+                 "snapshot %s was not finished, or its disk is gone: removing it", snap.id);
+        return unlinkat(node->manifests_fd, file, 0) < 0 && errno != ENOENT ? -errno : 0;
+    }
     snapshot_adopt(res, &snap);
     return 0;
 }

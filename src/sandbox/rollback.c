@@ -5,109 +5,21 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "sandbox/bring.h"
-#include "sandbox/fresh.h"
 #include "sandbox/history.h"
+#include "sandbox/past.h"
+#include "sandbox/reaper.h"
+#include "sandbox/template.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #define DEADLINE_MS 60000
 
-/* The sandbox as it will be, beside the one that is: same record but for disk and machine; nobody else sees it. */
-static struct resident *begin_next(struct resident *res, uint32_t disk_n)
+/* Step 4, and then 5: what was res's becomes next's, which goes. */
+static int switch_over(struct resident *res, struct past *past, struct err *e)
 {
-    struct resident *next = resident_new_unlisted(res->node, &res->record);
-
-    next->record.disk_n = disk_n;
-    next->record.has_machine = false;
-    return next;
-}
-
-static void drop_next(struct resident *next)
-{
-    bring_down(next, /* e */ NULL);
-    resident_unref(next);
-}
-
-static int clone_disk(struct resident *res, uint32_t from_n, uint32_t to_n, struct err *e)
-{
-    const struct priv_subvol_snapshot request = {.from = snapshot_subvolume(res, from_n),
-                                                 .to = snapshot_subvolume(res, to_n)};
-
-    return priv_subvol_snapshot(res->node->host.priv, &request, e);
-}
-
-static int make_next_disk(struct resident *next, void *arg, struct err *e)
-{
-    const struct snapshot *target = arg;
-    int r = clone_disk(next, target->n, next->record.disk_n, e);
-
-    r = r == 0 && FAULT("rollback.disk_cloned") ? -EIO : r;
-    return r < 0 ? err_wrap(e, r, "making a disk from the snapshot") : bring_open_disk(next, e);
-}
-
-/* Afterwards all that the guest has written while it was set up, without barriers, is on the disk. */
-static int bring_fresh(struct resident *next, struct snapshot *target, uint64_t deadline_ns,
-                       struct err *e)
-{
-    cleanup_template struct template t = {.disk_fd = FD_NONE};
-    struct fresh_source source = {.make_disk = make_next_disk, .arg = target};
-    int r = fresh_open_image(next->node, next->record.id, target->n, &source.image_fd, e);
-
-    if (r < 0) {
-        return r;
-    }
-    template_open_or_default(next->node, next->record.template_name, &t);
-    source.disk = (struct bring_disk){t.default_user, t.fstype, true};
-    r = fresh_machine(next, &source, deadline_ns, e);
-    fd_close(source.image_fd);
-    return r == 0 && fdatasync(next->disk_fd) < 0 ? err_wrap(e, -errno, "storing the disk") : r;
-}
-
-static int bring_past(struct resident *next, struct snapshot *target, uint64_t deadline_ns,
-                      struct err *e)
-{
-    int r = make_next_disk(next, target, e);
-
-    trace_mark(&next->trace, "disk cloned");
-    return r < 0 ? r
-                 : bring_from_checkpoint(next, next->record.id, target->n,
-                                         &(struct bring_identity){false}, deadline_ns, e);
-}
-
-static int bring_next(struct resident *next, struct snapshot *target, bool *ret_cold, struct err *e)
-{
-    uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
-    struct err why = {0};
-
-    *ret_cold = true;
-    if (target->kind == SNAPSHOT_FULL) {
-        if (snapshot_fits_node(next->node, target, &why) == 0) {
-            *ret_cold = false;
-            return bring_past(next, target, deadline_ns, e);
-        }
-        history_add(next, "cold_start", "%s: starting fresh from the disk", why.msg);
-    }
-    return bring_fresh(next, target, deadline_ns, e);
-}
-
-static void remove_disk(struct resident *res, uint32_t n)
-{
-    const struct priv_subvol what = snapshot_subvolume(res, n);
-    struct err e = {0};
-
-    if (priv_subvol_delete(res->node->host.priv, &what, &e) < 0) {
-        log_warn(&(struct log_ctx){.sandbox = res->record.id},
-                 "disk %u stays until the next start: %s", n, e.msg);
-    }
-}
-
-/* Step 4, and then 5: what was res's becomes next's, which is taken down. */
-static int switch_over(struct resident *res, struct resident *next, uint32_t parent_n,
-                       struct err *e)
-{
+    struct resident *next = past->next;
+    const struct priv_subvol old_subvolume = snapshot_subvolume(res, res->record.disk_n);
     struct record wanted = next->record;
-    uint32_t old_n = res->record.disk_n;
     struct machine *old_machine;
     int old_disk;
     int r;
@@ -119,7 +31,7 @@ static int switch_over(struct resident *res, struct resident *next, uint32_t par
     pthread_mutex_unlock(&res->lock);
     record_enter(&wanted, SANDBOX_STATE_RUNNING);
     wanted.last_n = res->record.last_n;
-    wanted.parent_n = parent_n;
+    wanted.parent_n = past->target->n;
     wanted.reason[0] = '\0';
     r = FAULT("rollback.machine_ready")
             ? -EIO
@@ -139,30 +51,25 @@ static int switch_over(struct resident *res, struct resident *next, uint32_t par
     pthread_mutex_unlock(&res->lock);
     next->machine = old_machine;
     next->disk_fd = old_disk;
-    drop_next(next);
-    remove_disk(res, old_n);
+    reaper_take(res->node->reaper, TAKE_PTR(past->next), &old_subvolume);
     return 0;
 }
 
-static int go_back(struct resident *res, struct snapshot *target, bool *ret_cold, struct err *e)
+/* The second half: the machine of the past has been begun. */
+static int go_back(struct resident *res, struct past *past, struct err *e)
 {
-    uint32_t disk_n = ++res->record.last_n;
-    struct resident *next;
-    int r;
+    int r = past_wait(past, e);
 
-    next = begin_next(res, disk_n);
-    trace_hand_over(&res->trace, &next->trace);
-    r = FAULT("rollback.held") ? err_wrap(e, -EIO, "rolling back")
-                               : bring_next(next, target, ret_cold, e);
-    trace_hand_over(&next->trace, &res->trace);
     trace_mark(&res->trace, "machine of the past is up");
+    if (r == 0 && past->cold && past->target->kind == SNAPSHOT_FULL) {
+        history_add(res, "cold_start", "%s: starting fresh from the disk", past->why_cold.msg);
+    }
     if (r == 0) {
-        r = switch_over(res, next, target->n, e);
+        r = FAULT("rollback.held") ? err_wrap(e, -EIO, "rolling back") : switch_over(res, past, e);
     }
     trace_mark(&res->trace, "switched over");
     if (r < 0) {
-        drop_next(next);
-        remove_disk(res, disk_n);
+        past_drop(past);
     }
     return r;
 }
@@ -201,21 +108,27 @@ static int rollback_steps(struct resident *res, const char *snapshot_id,
     struct snapshot *target = snapshot_find(res, snapshot_id);
     struct rollback_result result = {0};
     struct snapshot *before = NULL;
+    struct past past;
     int r;
 
     if (!target) {
         return err_field(e, -ENOENT, "snapshot_not_found", "snapshot",
                          "the sandbox has no such snapshot");
     }
+    past_begin(&past, res, target, ++res->record.last_n);
     r = hold_present(res, &before, e);
     trace_mark(&res->trace, "present kept");
     if (r == 0) {
-        r = go_back(res, target, &result.cold, e);
+        r = go_back(res, &past, e);
+    } else {
+        IGNORE_RESULT(past_wait(&past, NULL)); /* the first error counts */
+        past_drop(&past);
     }
     if (r < 0) {
         let_present_go_on(res);
         return err_wrap(e, r, "rolling back");
     }
+    result.cold = past.cold;
     history_add(res, "rolled_back", "to snapshot %s%s; the present of before is snapshot %s",
                 target->id, result.cold ? ", fresh from its disk" : "", before->id);
     memcpy(result.before_id, before->id, sizeof(result.before_id));
@@ -259,12 +172,13 @@ static int recover_memory(struct resident *res, struct snapshot *target, struct 
 {
     uint64_t age_s = (clock_wall_ms() - target->created_at_ms) / 1000;
     struct snapshot *found = NULL;
-    bool cold = true;
+    struct past past;
     int r = snapshot_take(
         res, &(struct snapshot_wish){.kind = SNAPSHOT_DISK, .made_by = "recovery"}, &found, e);
 
     if (r == 0) {
-        r = go_back(res, target, &cold, e);
+        past_begin(&past, res, target, ++res->record.last_n);
+        r = go_back(res, &past, e);
     }
     if (r == 0) {
         history_add(res, "recovered",

@@ -3,7 +3,7 @@
  * Going back in place: the same sandbox, at an earlier moment.
  *
  *     1. the present stands still and is snapshotted (made_by "rollback"), so that one can return to it
- *     2. the past's disk becomes a new subvolume, writable, with the next number
+ *     2. meanwhile the past's disk becomes a new subvolume, writable, with the next number (past.h), and
  *     3. a machine comes up on it: from the snapshot's memory, or fresh over its disk
  *     4. one write of the record makes it the sandbox's disk and machine
  *     5. the old machine and the old subvolume go

@@ -105,7 +105,8 @@ static void manifest_name(const struct resident *res, uint32_t n, char ret[stati
     snprintf(ret, 40, "%s-%u.json", res->record.id, n);
 }
 
-int snapshot_save(struct resident *res, const struct snapshot *snap, struct err *e)
+static int write_manifest(struct resident *res, const struct snapshot *snap, bool durable,
+                          struct err *e)
 {
     cleanup_json json_t *root = snapshot_to_json(snap);
     cleanup_free char *text = NULL;
@@ -116,10 +117,29 @@ int snapshot_save(struct resident *res, const struct snapshot *snap, struct err 
     json_object_set_new(root, "sandbox", json_string(res->record.id));
     text = json_text(root);
     manifest_name(res, snap->n, name);
-    r = FAULT("snapshot.manifest")
-            ? -EIO
-            : fs_write_file_durable(res->node->manifests_fd, name, text, strlen(text), 0600);
+    if (FAULT("snapshot.manifest")) {
+        r = -EIO;
+    } else if (durable) {
+        r = fs_write_file_durable(res->node->manifests_fd, name, text, strlen(text), 0600);
+    } else {
+        r = fs_write_file_ordered(res->node->manifests_fd, name, text, strlen(text), 0600);
+    }
     return r < 0 ? err_wrap(e, r, "writing the manifest of a snapshot") : 0;
+}
+
+int snapshot_save(struct resident *res, const struct snapshot *snap, struct err *e)
+{
+    return write_manifest(res, snap, /* durable */ true, e);
+}
+
+static int remove_manifest(const struct resident *res, const struct snapshot *snap, struct err *e)
+{
+    char name[40];
+
+    manifest_name(res, snap->n, name);
+    return unlinkat(res->node->manifests_fd, name, 0) < 0 && errno != ENOENT
+               ? err_wrap(e, -errno, "removing the manifest of a snapshot")
+               : 0;
 }
 
 /* ---- the list: newest first ---- */
@@ -238,7 +258,11 @@ static int take_disk(struct taking *t, struct err *e)
                  "the guest did not flush, going on: %s", flush.msg);
     }
     trace_mark(&t->res->trace, "guest flushed");
-    r = copy_disk(t, e);
+    /* The manifest first: making a snapshot of a subvolume commits all of the pool, so both are on the disk then. */
+    r = write_manifest(t->res, t->snap, /* durable */ false, e);
+    if (r == 0) {
+        r = copy_disk(t, e);
+    }
     trace_mark(&t->res->trace, "disk copied");
     return r;
 }
@@ -313,13 +337,16 @@ int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct
                        "the sandbox has %d snapshots: delete some", SNAPSHOTS_MAX);
     }
     describe(res, wish, &snap);
-    r = wish->kind == SNAPSHOT_FULL ? take_full(&taking, e) : take_disk(&taking, e);
-    if (r == 0) {
-        r = snapshot_save(res, &snap, e);
+    if (wish->kind == SNAPSHOT_DISK) {
+        r = take_disk(&taking, e);
+    } else {
+        r = take_full(&taking, e);
+        r = r == 0 ? snapshot_save(res, &snap, e) : r;
     }
     if (r < 0) {
-        IGNORE_RESULT(
-            remove_parts(res, &snap, NULL)); /* without manifest it is swept at the next start */
+        /* What cannot be removed now is swept at the next start, for one of the two is missing. */
+        IGNORE_RESULT(remove_manifest(res, &snap, NULL));
+        IGNORE_RESULT(remove_parts(res, &snap, NULL));
         return err_wrap(e, r, "taking a %s snapshot", kind_names[wish->kind]);
     }
     res->record.parent_n = snap.n;
@@ -331,6 +358,13 @@ int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct
     /* Numbers in use are found again from the manifests: this write only saves the next start some work. */
     IGNORE_RESULT(resident_save(res, RECORD_SURVIVES_PROCESS, NULL));
     return 0;
+}
+
+bool snapshot_has_disk(const struct resident *res, const struct snapshot *snap)
+{
+    cleanup_free char *name = xasprintf("%s/%u/disk.img", res->record.id, snap->n);
+
+    return faccessat(res->node->snapshots_fd, name, F_OK, 0) == 0 || errno != ENOENT;
 }
 
 /* ---- removing ---- */
@@ -348,14 +382,13 @@ static void unlink_from_list(struct resident *res, struct snapshot *snap)
 
 int snapshot_delete(struct resident *res, struct snapshot *snap, struct err *e)
 {
-    char name[40];
     int r;
 
     lineage_take_out(res, snap);
-    manifest_name(res, snap->n, name);
     /* First the manifest: what is left after a crash is then swept, never taken for a snapshot. */
-    if (unlinkat(res->node->manifests_fd, name, 0) < 0 && errno != ENOENT) {
-        return err_wrap(e, -errno, "removing the manifest of a snapshot");
+    r = remove_manifest(res, snap, e);
+    if (r < 0) {
+        return r;
     }
     r = FAULT("snapshot.manifest_gone") ? err_wrap(e, -EIO, "deleting")
                                         : remove_parts(res, snap, e);

@@ -6,8 +6,9 @@
  *                                      guest runs, after it has flushed
  *     full   and checkpoints/ID/N/     memory (a reflink of what the machine started from, plus its
  *                                      private pages) and device (the device state)
- *     both   manifests/ID-N.json       written last: a snapshot without manifest was never taken, and
- *                                      what is found of it is removed (recover.c)
+ *     both   manifests/ID-N.json       a snapshot that lacks it or its disk was never taken, and what is found
+ *                                      of it is removed (recover.c). Of a full one it is written last, of a
+ *                                      disk one with the disk, by one commit of the pool
  *
  * N grows by one per sandbox and is never used again; it also numbers the subvolumes that a rollback makes the
  * sandbox's own disk. Snapshots share blocks with each other and with the disk; deleting one in any order never
@@ -86,6 +87,8 @@ struct priv_subvol snapshot_subvolume(const struct resident *res, uint32_t n);
 MUST_CHECK int snapshot_save(struct resident *res, const struct snapshot *snap, struct err *e);
 /* Puts one that was read from its manifest into the list. */
 void snapshot_adopt(struct resident *res, const struct snapshot *snap);
+/* False only when it certainly has none. */
+bool snapshot_has_disk(const struct resident *res, const struct snapshot *snap);
 void snapshot_free_list(struct resident *res);
 /* Bytes that only this snapshot holds: what deleting it would give back. */
 MUST_CHECK int snapshot_exclusive_bytes(struct resident *res, const struct snapshot *snap,

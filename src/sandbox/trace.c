@@ -26,13 +26,6 @@ void trace_mark(struct trace *trace, const char *step)
     trace->marked_ns = now_ns;
 }
 
-void trace_hand_over(struct trace *from, struct trace *to)
-{
-    *to = *from;
-    to->now = from->now ? &to->kept[from->now - from->kept] : NULL;
-    from->now = NULL;
-}
-
 void trace_end(struct trace *trace, int result)
 {
     if (trace->now) {

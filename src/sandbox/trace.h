@@ -38,8 +38,6 @@ struct trace {
 
 void trace_begin(struct trace *trace, const char *operation);
 void trace_mark(struct trace *trace, const char *step);
-/* An operation goes on in another's name: from's operations become to's, the one under way included. */
-void trace_hand_over(struct trace *from, struct trace *to);
 void trace_end(struct trace *trace, int result);
 /* An array, newest first. */
 json_t *trace_to_json(const struct trace *trace);
