@@ -9,12 +9,14 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/openat2.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -209,6 +211,12 @@ static void write_file(int etc_fd, const char *name, const char *text)
     }
 }
 
+static void write_files(int etc_fd, const char *hostname, const char *machine_id)
+{
+    write_file(etc_fd, "hostname", hostname);
+    write_file(etc_fd, "machine-id", machine_id);
+}
+
 void mount_write_identity(const char *hostname, const char *machine_id)
 {
     cleanup_close int root_fd = fs_open("/", O_PATH | O_DIRECTORY, 0);
@@ -216,10 +224,23 @@ void mount_write_identity(const char *hostname, const char *machine_id)
         root_fd < 0 ? FD_NONE : fs_open_beneath(root_fd, "etc", O_RDONLY | O_DIRECTORY, 0);
 
     if (etc_fd >= 0) {
-        write_file(etc_fd, "hostname", hostname);
-        write_file(etc_fd, "machine-id", machine_id);
-        write_file(etc_fd, "resolv.conf", NETWORK_RESOLV_CONF);
+        write_files(etc_fd, hostname, machine_id);
     }
+}
+
+bool mount_write_identity_at(int root_fd, const char *hostname, const char *machine_id)
+{
+    const struct open_how how = {
+        .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
+    };
+    cleanup_close int etc_fd = (int)syscall(SYS_openat2, root_fd, "etc", &how, sizeof(how));
+
+    if (etc_fd < 0) {
+        return false;
+    }
+    write_files(etc_fd, hostname, machine_id);
+    return true;
 }
 
 /*

@@ -41,3 +41,8 @@ void mount_grow(uint64_t disk_bytes);
 bool mount_has_room(void);
 /* In a child inside the sandbox: the identity files, never through symlinks. Failure is not fatal: the disk is the tenant's. */
 void mount_write_identity(const char *hostname, const char *machine_id);
+/*
+ * The same from outside, by the sandbox's root. False, and nothing is done, when /etc is not a plain folder of its disk: what is
+ * mounted there may be served by a program of the workload, and could keep its caller waiting.
+ */
+bool mount_write_identity_at(int root_fd, const char *hostname, const char *machine_id);

@@ -308,7 +308,9 @@ void setup_identity_post(struct request *req)
         workload_set_env(st->daemon->workload, TAKE_PTR(spec.env));
     }
     if (r < 0 || st->daemon->test || !workload_ready(st->daemon->workload) ||
-        (!spec.hostname[0] && !spec.machine_id[0])) { /* a resume: there is nothing to write */
+        (!spec.hostname[0] && !spec.machine_id[0]) || /* a resume: there is nothing to write */
+        (!st->frozen && mount_write_identity_at(workload_root(st->daemon->workload), spec.hostname,
+                                                spec.machine_id))) {
         setup_spec_done(&spec);
         state_finish(st, r < 0 ? &e : NULL, /* json */ NULL);
         return;

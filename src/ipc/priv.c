@@ -222,8 +222,9 @@ int priv_machine_stats(struct priv_client *c, const char *id, struct priv_machin
 
 int priv_machine_copy(struct priv_client *c, const struct priv_copy_request *req, struct err *e)
 {
-    const int fds[PRIV_COPY_FD_COUNT_] = {req->out_fd, req->control_fd};
-    struct priv_machine_copy body = {.memory_mib = req->memory_mib};
+    const int fds[PRIV_COPY_FD_COUNT_] = {req->file_fd, req->pages_fd, req->control_fd};
+    struct priv_machine_copy body = {.memory_mib = req->memory_mib,
+                                     .flags = req->into ? PRIV_COPY_INTO : 0};
     struct call call = {.op = PRIV_OP_MACHINE_COPY,
                         .body = &body,
                         .len = sizeof(body),
@@ -231,7 +232,7 @@ int priv_machine_copy(struct priv_client *c, const struct priv_copy_request *req
                         .n_fds = ARRAY_SIZE(fds)};
     int r;
 
-    ASSERT(c && req->out_fd >= 0 && req->control_fd >= 0);
+    ASSERT(c && req->file_fd >= 0 && req->pages_fd >= 0 && req->control_fd >= 0);
     if (str_copy(body.id, sizeof(body.id), req->id) < 0) {
         return err_set(e, -EINVAL, "invalid_request", "an id has at most %u characters",
                        PRIV_ID_SIZE - 1);

@@ -136,14 +136,18 @@ struct priv_machine_id {
     char id[PRIV_ID_SIZE];
 };
 
-/* Two descriptors: where to, and the control socket; see priv_machine_copy(). */
+#define PRIV_COPY_INTO (1u << 0) /* into the machine's memory instead of out of it */
+
+/* Three descriptors; see priv_machine_copy(). */
 struct priv_machine_copy {
     char id[PRIV_ID_SIZE];
     uint32_t memory_mib;
+    uint32_t flags; /* PRIV_COPY_INTO */
 };
 
 enum priv_copy_fd {
-    PRIV_COPY_FD_OUT,
+    PRIV_COPY_FD_FILE,
+    PRIV_COPY_FD_PAGES,
     PRIV_COPY_FD_CONTROL,
     PRIV_COPY_FD_COUNT_,
 };
@@ -245,16 +249,18 @@ MUST_CHECK int priv_machine_stats(struct priv_client *c, const char *id,
                                   struct priv_machine_stats *ret, struct err *e);
 
 /*
- * Starts a process with the machine's own user that copies its private pages into out_fd, a regular
- * file opened O_RDWR, whenever told so on control_fd, a connected SOCK_SEQPACKET socket (the
- * protocol is memory_copy_serve()'s, machine/memory-copy.h). It ends when the other end of the
- * socket is closed. Both descriptors stay the caller's. -ENOENT "machine_not_found", -ESRCH
- * "vmm_failed", -EINVAL "bad_descriptor".
+ * Starts a process with the machine's own user that copies its private pages into file_fd and their map into
+ * pages_fd, regular files opened O_RDWR, whenever told so on control_fd, a connected SOCK_SEQPACKET
+ * socket (the protocol is memory_copy_serve()'s, machine/memory-copy.h); or, with into, out of the two, which are
+ * opened O_RDONLY then. It ends when the other end of the socket is closed. The descriptors stay the caller's.
+ * -ENOENT "machine_not_found", -ESRCH "vmm_failed", -EINVAL "bad_descriptor".
  */
 struct priv_copy_request {
     const char *id;
     uint32_t memory_mib;
-    int out_fd;
+    bool into;
+    int file_fd;
+    int pages_fd;
     int control_fd;
 };
 MUST_CHECK int priv_machine_copy(struct priv_client *c, const struct priv_copy_request *req,

@@ -154,8 +154,8 @@ int machine_start(const struct machine_host *host, const struct machine_spec *sp
         machine_forget(m);
         return r;
     }
-    r = spec->base ? host->driver->ping(m, deadline_ns, e)
-                   : host->driver->restore(m, deadline_ns, e);
+    r = spec->base || spec->deferred ? host->driver->ping(m, deadline_ns, e)
+                                     : host->driver->restore(m, deadline_ns, e);
     if (r == 0) {
         r = priv_machine_seal(host->priv, spec->id, e);
     }
@@ -165,6 +165,13 @@ int machine_start(const struct machine_host *host, const struct machine_spec *sp
     }
     *ret = m;
     return 0;
+}
+
+int machine_restore(struct machine *m, uint64_t deadline_ns, struct err *e)
+{
+    int r = m->host.driver->restore(m, deadline_ns, e);
+
+    return r < 0 ? err_wrap(e, r, "restoring the machine") : 0;
 }
 
 static int find_machine(const struct machine_host *host, const struct machine_record *record,

@@ -2,7 +2,8 @@
 /*
  * A machine: one VMM process that serves a sandbox for a while.
  *
- *     machine_start()  --> STOPPED (restored from a device state, its vCPUs do not run)
+ *     machine_start()  --> WAITING (deferred) -- machine_restore() --> STOPPED
+ *                      --> STOPPED (restored from a device state, its vCPUs do not run)
  *                      --> RUNNING (booting a base machine)
  *     machine_resume() / machine_pause() between the two
  *     machine_destroy() from any state, also when the VMM has died
@@ -38,6 +39,7 @@ struct machine_spec {
     uint32_t memory_mib;
     bool
         base; /* boots kernel and initrd, writes its RAM through to memory_fd; else restores device_state_fd */
+    bool deferred; /* the device state is read by machine_restore() only */
     /* Borrowed for the call; FD_NONE where the kind of machine has none. See ipc/priv.h for what each must be. */
     int memory_fd;
     int disk_fd;
@@ -74,6 +76,8 @@ extern const struct machine_driver machine_driver_qemu;
 /* On failure nothing is left of it. */
 MUST_CHECK int machine_start(const struct machine_host *host, const struct machine_spec *spec,
                              uint64_t deadline_ns, struct machine **ret, struct err *e);
+/* For one that was started deferred: once. */
+MUST_CHECK int machine_restore(struct machine *m, uint64_t deadline_ns, struct err *e);
 /* -ESRCH: it did not survive; what is left of it is removed. */
 MUST_CHECK int machine_adopt(const struct machine_host *host, const struct machine_record *record,
                              struct machine **ret, struct err *e);

@@ -333,18 +333,113 @@ int memory_copy_round(struct memory_copy *c, unsigned threads, struct memory_cop
     return 0;
 }
 
+/* ---- the map of pages ---- */
+
+static int write_map(const struct memory_copy *c)
+{
+    size_t bytes = (size_t)(c->n_pages + 7) / 8;
+    cleanup_free uint8_t *map = xcalloc(bytes, 1);
+
+    for (uint64_t page = 0; page < c->n_pages; page++) {
+        map[page / 8] |= (uint8_t)((c->written[page] != 0) << (page % 8));
+    }
+    errno = 0;
+    return pwrite(c->files.pages_fd, map, bytes, MEMORY_PAGES_AT) != (ssize_t)bytes
+               ? (errno ? -errno : -EIO)
+               : 0;
+}
+
+static const struct region *region_of(const struct memory_copy *c, uint64_t page)
+{
+    for (size_t i = 0; i < c->n_regions; i++) {
+        const struct region *r = &c->regions[i];
+
+        if (page * PAGE_BYTES >= r->offset && page * PAGE_BYTES - r->offset < r->end - r->start) {
+            return r;
+        }
+    }
+    return NULL;
+}
+
+static int load_run(struct memory_copy *c, uint64_t page, size_t n, uint8_t *data)
+{
+    const struct region *region = region_of(c, page);
+    size_t bytes = n * PAGE_BYTES;
+
+    if (!region || region != region_of(c, page + n - 1)) {
+        return -EBADMSG;
+    }
+    errno = 0;
+    if (pread(c->files.out_fd, data, bytes, (off_t)(page * PAGE_BYTES)) != (ssize_t)bytes ||
+        pwrite(c->files.mem_fd, data, bytes,
+               (off_t)(region->start + page * PAGE_BYTES - region->offset)) != (ssize_t)bytes) {
+        return errno ? -errno : -EIO;
+    }
+    return 0;
+}
+
+static bool in_map(const uint8_t *map, uint64_t page)
+{
+    return map[page / 8] & (1u << (page % 8));
+}
+
+int memory_copy_load(struct memory_copy *c, struct memory_copy_stats *ret)
+{
+    size_t bytes = (size_t)(c->n_pages + 7) / 8;
+    cleanup_free uint8_t *map = xcalloc(bytes, 1);
+    cleanup_free uint8_t *data = xmalloc(PAGES_PER_COPY * PAGE_BYTES);
+    struct memory_copy_stats stats = {0};
+    uint64_t begun_ns = clock_now_ns();
+    uint64_t page = 0;
+
+    if (pread(c->files.pages_fd, map, bytes, MEMORY_PAGES_AT) != (ssize_t)bytes) {
+        return -EBADMSG;
+    }
+    while (page < c->n_pages) {
+        size_t n = 0;
+        int r;
+
+        while (n < PAGES_PER_COPY && page + n < c->n_pages && in_map(map, page + n) &&
+               region_of(c, page) == region_of(c, page + n)) {
+            n++;
+        }
+        r = n > 0 ? load_run(c, page, n, data) : 0;
+        if (r < 0) {
+            return r;
+        }
+        stats.written_pages += n;
+        page += MAX(n, (size_t)1);
+    }
+    stats.duration_ns = clock_now_ns() - begun_ns;
+    *ret = stats;
+    return 0;
+}
+
+static int serve_one(struct memory_copy *c, char command, struct memory_copy_stats *ret)
+{
+    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    int r;
+
+    if (command == MEMORY_COPY_LOAD) {
+        return memory_copy_load(c, ret);
+    }
+    if (command != MEMORY_COPY_PAUSED) {
+        return memory_copy_round(c, 1, ret);
+    }
+    r = memory_copy_round(c, n_cpus > 1 ? (unsigned)n_cpus : 1, ret);
+    return r < 0 ? r : write_map(c);
+}
+
 void memory_copy_serve(const struct memory_copy_files *files, uint64_t ram_bytes, int control_fd)
 {
     struct memory_copy *c = NULL;
     int failed = memory_copy_new(files, ram_bytes, &c);
-    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
     char command;
 
     while (recv(control_fd, &command, 1, 0) == 1) {
         struct memory_copy_answer answer = {.page_bytes = PAGE_BYTES};
-        unsigned threads = command == MEMORY_COPY_PAUSED && n_cpus > 1 ? (unsigned)n_cpus : 1;
 
-        answer.code = failed < 0 ? failed : memory_copy_round(c, threads, &answer.stats);
+        answer.code = failed < 0 ? failed : serve_one(c, command, &answer.stats);
         if (send(control_fd, &answer, sizeof(answer), MSG_NOSIGNAL) != (ssize_t)sizeof(answer)) {
             break;
         }

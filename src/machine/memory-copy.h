@@ -24,6 +24,7 @@ struct memory_copy_files {
     int maps_fd;        /* /proc/PID/maps */
     int clear_refs_fd;  /* /proc/PID/clear_refs, or FD_NONE */
     int out_fd;         /* a reflink of the base memory file, O_RDWR */
+    int pages_fd;       /* for the map of what out_fd holds of the machine: see below */
     bool soft_dirty;    /* what memory_copy_soft_dirty() says */
     uint64_t ram_inode; /* of the base memory file: tells the RAM among the mappings */
 };
@@ -49,11 +50,23 @@ MUST_CHECK int memory_copy_round(struct memory_copy *copy, unsigned threads,
                                  struct memory_copy_stats *ret);
 
 /*
+ * The map of pages: from MEMORY_PAGES_AT on, a bit for each page of the RAM (the first in the lowest bit of the first
+ * byte), set for those that differ from what the machine began as. What is before it is the caller's.
+ */
+#define MEMORY_PAGES_AT 4096
+/*
+ * The other direction, before the machine has run: the pages that the map names go from out_fd into the RAM. mem_fd is
+ * open for writing then.
+ */
+MUST_CHECK int memory_copy_load(struct memory_copy *copy, struct memory_copy_stats *ret);
+
+/*
  * The copying process: a round for each one-byte message (one of these) on a SOCK_SEQPACKET socket, answered with
  * struct memory_copy_answer, until the other end hangs up. Never returns.
  */
 #define MEMORY_COPY_RUNNING 'r' /* the machine runs beside it */
-#define MEMORY_COPY_PAUSED 'p'
+#define MEMORY_COPY_PAUSED 'p'  /* and the map is written */
+#define MEMORY_COPY_LOAD 'l'
 
 struct memory_copy_answer {
     int32_t code;

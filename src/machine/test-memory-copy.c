@@ -103,6 +103,7 @@ static bool start_machine(struct fake_machine *m, bool soft_dirty)
                                    .maps_fd = FD_NONE,
                                    .clear_refs_fd = open_proc(m->pid, "clear_refs", O_WRONLY),
                                    .out_fd = m->out_fd,
+                                   .pages_fd = FD_NONE,
                                    .soft_dirty = soft_dirty,
                                    .ram_inode = st.st_ino};
     m->inode = st.st_ino;
@@ -192,6 +193,38 @@ static void the_same_where_the_kernel_tracks_changes(void)
     check_rounds(/* soft_dirty */ true);
 }
 
+/* The other direction: only the pages of the map, and nothing else. */
+static void pages_of_the_map_are_loaded(void)
+{
+    struct fake_machine m = {0};
+    CLEANUP(memory_copy_freep) struct memory_copy *copy = NULL;
+    cleanup_close int pages_fd = memfd_create("pages", MFD_CLOEXEC);
+    struct memory_copy_stats stats;
+    uint8_t map[(PAGES + 7) / 8] = {0};
+    uint8_t page[4096];
+
+    REQUIRE(start_machine(&m, false));
+    memset(page, 0xab, sizeof(page));
+    page[7] = 0xcd; /* no page of the base is like it */
+    for (size_t i = 97; i < 451; i++) {
+        ASSERT(pwrite(m.out_fd, page, sizeof(page), (off_t)(i * 4096)) == (ssize_t)sizeof(page));
+        map[i / 8] |= (uint8_t)(1u << (i % 8));
+    }
+    ASSERT(pwrite(pages_fd, map, sizeof(map), MEMORY_PAGES_AT) == (ssize_t)sizeof(map));
+    CHECK_INT(wrong_pages(&m), 354);
+    close(m.files.mem_fd);
+    m.files.mem_fd = open_proc(m.pid, "mem", O_RDWR);
+    m.files.pages_fd = pages_fd;
+    CHECK(lseek(m.files.maps_fd, 0, SEEK_SET) == 0);
+    REQUIRE(memory_copy_new(&m.files, BYTES, &copy) == 0);
+    CHECK_INT(memory_copy_load(copy, &stats), 0);
+    CHECK_INT(stats.written_pages, 354);
+    CHECK_INT(wrong_pages(&m), 0);
+    ASSERT(ftruncate(pages_fd, MEMORY_PAGES_AT) == 0);
+    CHECK_INT(memory_copy_load(copy, &stats), -EBADMSG);
+    end_machine(&m);
+}
+
 static void another_size_is_refused(void)
 {
     struct fake_machine m = {0};
@@ -206,4 +239,5 @@ static void another_size_is_refused(void)
 }
 
 TEST_MAIN(T(rounds_copy_what_is_private_and_then_what_changed),
-          T(the_same_where_the_kernel_tracks_changes), T(another_size_is_refused))
+          T(the_same_where_the_kernel_tracks_changes), T(another_size_is_refused),
+          T(pages_of_the_map_are_loaded))

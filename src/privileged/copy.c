@@ -56,14 +56,14 @@ static int find_ram_inode(pid_t pid, uint64_t *ret)
 }
 
 /* The pidfd still being silent afterwards proves that the number was the VMM's all the while. */
-static int open_files(pid_t pid, int pidfd, struct memory_copy_files *f)
+static int open_files(pid_t pid, int pidfd, bool into, struct memory_copy_files *f)
 {
     int r = find_ram_inode(pid, &f->ram_inode);
 
     if (r < 0) {
         return r;
     }
-    f->mem_fd = open_proc(pid, "mem", O_RDONLY);
+    f->mem_fd = open_proc(pid, "mem", into ? O_RDWR : O_RDONLY);
     f->pagemap_fd = open_proc(pid, "pagemap", O_RDONLY);
     f->maps_fd = open_proc(pid, "maps", O_RDONLY);
     f->clear_refs_fd = open_proc(pid, "clear_refs", O_WRONLY);
@@ -97,15 +97,19 @@ struct copier {
 
 /*
  * In the child. First it joins the machine's processes, so that it ends when the machine is ended
- * and nothing of it outlives the slot's user. Then: numbers 0 to 5 for what is kept, and nothing
+ * and nothing of it outlives the slot's user. Then: numbers 0 to 6 for what is kept, and nothing
  * above.
  */
 static NORETURN void run_child(const struct copier *c)
 {
     const struct memory_copy_files *from = c->from;
-    const int keep[] = {
-        from->mem_fd,        from->pagemap_fd,         from->maps_fd,
-        from->clear_refs_fd, c->fds[PRIV_COPY_FD_OUT], c->fds[PRIV_COPY_FD_CONTROL]};
+    const int keep[] = {from->mem_fd,
+                        from->pagemap_fd,
+                        from->maps_fd,
+                        from->clear_refs_fd,
+                        c->fds[PRIV_COPY_FD_FILE],
+                        c->fds[PRIV_COPY_FD_PAGES],
+                        c->fds[PRIV_COPY_FD_CONTROL]};
     int aside[ARRAY_SIZE(keep)];
     struct memory_copy_files files;
 
@@ -132,9 +136,10 @@ static NORETURN void run_child(const struct copier *c)
                                        .maps_fd = 2,
                                        .clear_refs_fd = aside[3] < 0 ? FD_NONE : 3,
                                        .out_fd = 4,
+                                       .pages_fd = 5,
                                        .soft_dirty = from->soft_dirty,
                                        .ram_inode = from->ram_inode};
-    memory_copy_serve(&files, c->ram_bytes, /* control */ 5);
+    memory_copy_serve(&files, c->ram_bytes, /* control */ 6);
 }
 
 int machine_copy_run(struct priv_ctx *ctx, const struct priv_request *req,
@@ -153,7 +158,7 @@ int machine_copy_run(struct priv_ctx *ctx, const struct priv_request *req,
     uint32_t slot;
     pid_t vmm;
     pid_t pid;
-    int r = fdcheck_copy(req->fds, e);
+    int r = fdcheck_copy(m, req->fds, e);
 
     (void)answer;
     if (r == 0) {
@@ -165,7 +170,7 @@ int machine_copy_run(struct priv_ctx *ctx, const struct priv_request *req,
     if (r < 0) {
         return r;
     }
-    r = open_files(vmm, pidfd, &files);
+    r = open_files(vmm, pidfd, m->flags & PRIV_COPY_INTO, &files);
     if (r < 0) {
         return err_wrap(e, r, "opening the memory of machine '%s'", m->id);
     }

@@ -125,15 +125,31 @@ int fdcheck_machine(const struct priv_machine_start *m, const int fds[PRIV_FD_CO
     return 0;
 }
 
-int fdcheck_copy(const int fds[PRIV_FD_COUNT_], struct err *e)
+static int fdcheck_copy_file(const char *name, int fd, int access, struct err *e)
 {
-    int out = fds[PRIV_COPY_FD_OUT];
-    int control = fds[PRIV_COPY_FD_CONTROL];
     struct stat st;
 
-    if (fstat(out, &st) < 0 || !S_ISREG(st.st_mode) ||
-        (fcntl(out, F_GETFL) & (O_ACCMODE | O_APPEND | O_PATH)) != O_RDWR) {
-        return fd_bad("out", "must be a regular file, readable and writable", e);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        (fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND | O_PATH)) != access) {
+        return fd_bad(name,
+                      access == O_RDWR ? "must be a regular file, readable and writable"
+                                       : "must be a regular file, open for reading only",
+                      e);
+    }
+    return 0;
+}
+
+int fdcheck_copy(const struct priv_machine_copy *m, const int fds[PRIV_FD_COUNT_], struct err *e)
+{
+    int access = m->flags & PRIV_COPY_INTO ? O_RDONLY : O_RDWR;
+    int control = fds[PRIV_COPY_FD_CONTROL];
+    int r = fdcheck_copy_file("file", fds[PRIV_COPY_FD_FILE], access, e);
+
+    if (r == 0) {
+        r = fdcheck_copy_file("pages", fds[PRIV_COPY_FD_PAGES], access, e);
+    }
+    if (r < 0) {
+        return r;
     }
     if (socket_option(control, SO_DOMAIN) != AF_UNIX ||
         socket_option(control, SO_TYPE) != SOCK_SEQPACKET ||

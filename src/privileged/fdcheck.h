@@ -16,4 +16,5 @@
 MUST_CHECK int fdcheck_machine(const struct priv_machine_start *m, const int fds[PRIV_FD_COUNT_],
                                struct err *e);
 /* Those of a copy request. */
-MUST_CHECK int fdcheck_copy(const int fds[PRIV_FD_COUNT_], struct err *e);
+MUST_CHECK int fdcheck_copy(const struct priv_machine_copy *m, const int fds[PRIV_FD_COUNT_],
+                            struct err *e);

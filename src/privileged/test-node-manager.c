@@ -16,6 +16,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -650,12 +651,14 @@ static void a_crash_in_a_start_is_cleared_up(void)
 
 struct copying {
     int out_fd;     /* owned */
+    int pages_fd;   /* owned */
     int control[2]; /* owned; the second is the copier's */
 };
 
 static void copying_done(struct copying *c)
 {
     c->out_fd = fd_close(c->out_fd);
+    c->pages_fd = fd_close(c->pages_fd);
     c->control[0] = fd_close(c->control[0]);
     c->control[1] = fd_close(c->control[1]);
 }
@@ -669,11 +672,13 @@ static int copying_start(struct testbed *t, struct testbed_machine *m, struct co
     int r;
 
     *c = (struct copying){.control = {FD_NONE, FD_NONE}};
+    c->pages_fd = memfd_create("pages", MFD_CLOEXEC);
     c->out_fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     ASSERT(c->out_fd >= 0 && unlink(path) == 0 && ftruncate(c->out_fd, 32 << 20) == 0);
     ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, c->control) == 0);
     CHECK_ASK(m, "ok", "map 32 5");
-    request.out_fd = c->out_fd;
+    request.file_fd = c->out_fd;
+    request.pages_fd = c->pages_fd;
     request.control_fd = c->control[1];
     r = priv_machine_copy(t->client, &request, e);
     c->control[1] = fd_close(c->control[1]);
@@ -684,7 +689,7 @@ static void a_copier_copies_what_is_private_and_ends_with_its_machine(void)
 {
     NEW_TESTBED(t)
     cleanup_machine struct testbed_machine m = {0};
-    CLEANUP(copying_done) struct copying c = {FD_NONE, {FD_NONE, FD_NONE}};
+    CLEANUP(copying_done) struct copying c = {FD_NONE, FD_NONE, {FD_NONE, FD_NONE}};
     cleanup_free char *before = NULL;
     struct memory_copy_answer answer = {0};
     struct priv_machine found;
@@ -698,13 +703,15 @@ static void a_copier_copies_what_is_private_and_ends_with_its_machine(void)
     before = testbed_picture(t);
     REQUIRE(testbed_machine_start(t, &m, &e) == 0);
     REQUIRE(copying_start(t, &m, &c, &e) == 0);
-    REQUIRE(send(c.control[0], "r", 1, MSG_NOSIGNAL) == 1);
+    REQUIRE(send(c.control[0], "p", 1, MSG_NOSIGNAL) == 1);
     REQUIRE(sock_wait(c.control[0], POLLIN, deadline_in_ms(10000)) == 0);
     CHECK_INT(recv(c.control[0], &answer, sizeof(answer), 0), sizeof(answer));
     CHECK_INT(answer.code, 0);
     CHECK_INT(answer.stats.private_pages, 1);
     CHECK_INT(pread(c.out_fd, &byte, 1, 5 * 4096), 1);
     CHECK_INT(byte, 'P');
+    CHECK_INT(pread(c.pages_fd, &byte, 1, MEMORY_PAGES_AT), 1);
+    CHECK_INT(byte, 1 << 5); /* the map says which page it is */
     /* The copier is in the machine's group, but it is not taken for the VMM. */
     CHECK_INT(priv_machine_next(t->client, "", &found, &pidfd, &e), 1);
     CHECK_INT(found.pid, m.machine.pid);
@@ -725,13 +732,19 @@ static void wrong_copies_are_refused(void)
     REQUIRE(testbed_start(t, &usual) == 0);
     testbed_machine_init(t, &m, "s1", 1);
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
-    request.out_fd = m.fds[PRIV_FD_DISK];
+    request.file_fd = request.pages_fd = m.fds[PRIV_FD_DISK];
     request.control_fd = pair[1];
     CHECK_INT(priv_machine_copy(t->client, &request, &e), -ENOENT);
     REQUIRE(testbed_machine_start(t, &m, &e) == 0);
-    request.out_fd = m.fds[PRIV_FD_MEMORY];
+    request.file_fd = m.fds[PRIV_FD_MEMORY];
     CHECK_INT(priv_machine_copy(t->client, &request, &e), -EINVAL);
-    request.out_fd = m.fds[PRIV_FD_DISK];
+    request.file_fd = m.fds[PRIV_FD_DISK];
+    request.pages_fd = m.fds[PRIV_FD_MEMORY];
+    CHECK_INT(priv_machine_copy(t->client, &request, &e), -EINVAL);
+    request.into = true; /* then both must be for reading only */
+    CHECK_INT(priv_machine_copy(t->client, &request, &e), -EINVAL);
+    request.into = false;
+    request.pages_fd = m.fds[PRIV_FD_DISK];
     request.control_fd = m.fds[PRIV_FD_QMP];
     CHECK_INT(priv_machine_copy(t->client, &request, &e), -EINVAL);
     CHECK_STR(e.reason, "bad_descriptor");

@@ -54,7 +54,7 @@ bool machine_copy_valid(const void *body)
     const struct priv_machine_copy *m = body;
 
     return priv_id_valid(m->id) && m->memory_mib >= PRIV_MEMORY_MIB_MIN &&
-           m->memory_mib <= PRIV_MEMORY_MIB_MAX;
+           m->memory_mib <= PRIV_MEMORY_MIB_MAX && (m->flags & ~PRIV_COPY_INTO) == 0;
 }
 
 bool machine_socket_valid(const void *body)

@@ -25,10 +25,11 @@
 #define BASE_DISK_BYTES (64ull << 20)
 #define BASE_REHEARSAL_TEMPLATE "tiny"
 #define BASES_MAX 16
+#define BASE_KEY_SIZE 96
 
 struct base {
     struct base *next;
-    char key[96];
+    char key[BASE_KEY_SIZE];
     uint32_t vcpus;
     uint32_t memory_mib;
     enum qemu_accel accel;

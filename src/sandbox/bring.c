@@ -17,13 +17,6 @@
 #define HOSTNAME_DIGITS 12
 #define HOSTNAME_SIZE (HOSTNAME_DIGITS + 9)
 
-/* What a machine starts from. Borrowed for the call. */
-struct source {
-    int memory_fd;
-    int device_fd;
-    enum qemu_accel accel;
-};
-
 int bring_open_disk(struct resident *res, struct err *e)
 {
     cleanup_free char *name = res->record.disk_n
@@ -65,7 +58,7 @@ int bring_down(struct resident *res, struct err *e)
     return 0;
 }
 
-static int start_vmm(struct resident *res, const struct source *source, uint32_t slot,
+static int start_vmm(struct resident *res, const struct bring_source *source, uint32_t slot,
                      uint64_t deadline_ns, struct machine **ret, struct err *e)
 {
     cleanup_close int console_fd = FD_NONE;
@@ -79,6 +72,7 @@ static int start_vmm(struct resident *res, const struct source *source, uint32_t
                                 .disk_fd = res->disk_fd,
                                 .kernel_fd = FD_NONE,
                                 .initrd_fd = FD_NONE,
+                                .deferred = source->deferred,
                                 .device_state_fd = source->device_fd};
     int r;
 
@@ -114,8 +108,8 @@ static void keep_machine(struct resident *res, struct machine *m, enum qemu_acce
  * A slot that the node manager says is taken has a machine that could not be ended, or whose start we never
  * heard of: it stays marked until the next start sweeps, else it would be the first choice of every create.
  */
-static int start_in_slot(struct resident *res, const struct source *source, uint64_t deadline_ns,
-                         struct machine **ret, struct err *e)
+static int start_in_slot(struct resident *res, const struct bring_source *source,
+                         uint64_t deadline_ns, struct machine **ret, struct err *e)
 {
     struct err why = {0};
     uint32_t slot;
@@ -139,9 +133,8 @@ static int start_in_slot(struct resident *res, const struct source *source, uint
     return r;
 }
 
-/* A machine of the sandbox's shape with the sandbox's disk in it, stopped. */
-static int bring_machine(struct resident *res, const struct source *source, uint64_t deadline_ns,
-                         struct err *e)
+int bring_vmm(struct resident *res, const struct bring_source *source, uint64_t deadline_ns,
+              struct err *e)
 {
     struct machine *m = NULL;
     int r = start_in_slot(res, source, deadline_ns, &m, e);
@@ -150,7 +143,7 @@ static int bring_machine(struct resident *res, const struct source *source, uint
         return r;
     }
     keep_machine(res, m, source->accel);
-    trace_mark(&res->trace, "VMM started and restored");
+    trace_mark(&res->trace, source->deferred ? "VMM started" : "VMM started and restored");
     return FAULT("machine.started") ? err_wrap(e, -EIO, "starting the VMM") : 0;
 }
 
@@ -178,7 +171,7 @@ static void name_host(const struct resident *res, char ret[static HOSTNAME_SIZE]
     snprintf(ret, HOSTNAME_SIZE, "sandbox-%.*s", HOSTNAME_DIGITS, res->record.id);
 }
 
-static int let_run(struct resident *res, uint64_t deadline_ns, struct err *e)
+int bring_let_run(struct resident *res, uint64_t deadline_ns, struct err *e)
 {
     int r = FAULT("machine.resume") ? err_wrap(e, -EIO, "letting the machine run")
                                     : machine_resume(res->machine, deadline_ns, e);
@@ -206,6 +199,31 @@ static int set_up_guest(struct resident *res, const struct bring_disk *disk, uin
     return guest_setup(res->channel, &setup, deadline_ns, e);
 }
 
+/*
+ * Opened for this machine alone: VMMs that share an open file share its position and flags, and could talk to each other
+ * through them.
+ */
+static int open_base_memory(const struct base *base, int *ret_fd, struct err *e)
+{
+    *ret_fd = fs_open_beneath(base->dir_fd, "memory", O_RDONLY, 0);
+    return *ret_fd < 0 ? err_wrap(e, *ret_fd, "opening the base machine's memory") : 0;
+}
+
+int bring_over_base(struct resident *res, const struct base *base, int device_fd,
+                    uint64_t deadline_ns, struct err *e)
+{
+    cleanup_close int memory_fd = FD_NONE;
+    int r = open_base_memory(base, &memory_fd, e);
+
+    return r < 0 ? r
+                 : bring_vmm(res,
+                             &(struct bring_source){.memory_fd = memory_fd,
+                                                    .device_fd = device_fd,
+                                                    .accel = base->accel,
+                                                    .deferred = true},
+                             deadline_ns, e);
+}
+
 int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e)
 {
     cleanup_close int memory_fd = FD_NONE;
@@ -216,17 +234,16 @@ int bring_waiting(struct resident *res, uint64_t deadline_ns, struct err *e)
     if (r < 0) {
         return r;
     }
-    /*
-     * Opened for this machine alone: VMMs that share an open file share its position and flags, and
-     * could talk to each other through them.
-     */
-    memory_fd = fs_open_beneath(base->dir_fd, "memory", O_RDONLY, 0);
-    device_fd = memory_fd < 0 ? memory_fd : base_open_device_state(base);
-    r = device_fd < 0 ? err_wrap(e, device_fd, "opening the base machine's memory and device state")
-                      : bring_machine(res, &(struct source){memory_fd, device_fd, base->accel},
-                                      deadline_ns, e);
+    r = open_base_memory(base, &memory_fd, e);
+    if (r == 0) {
+        device_fd = base_open_device_state(base);
+        r = device_fd < 0
+                ? err_wrap(e, device_fd, "opening the base machine's device state")
+                : bring_vmm(res, &(struct bring_source){memory_fd, device_fd, base->accel, false},
+                            deadline_ns, e);
+    }
     base_put(res->node, base); /* the machine has its own link to the memory */
-    return r < 0 ? r : let_run(res, deadline_ns, e);
+    return r < 0 ? r : bring_let_run(res, deadline_ns, e);
 }
 
 /* Only with the machine running: QEMU's block nodes are inactive until a restored machine runs. */
@@ -269,41 +286,4 @@ int bring_identity(struct resident *res, const struct bring_identity *identity,
     r = guest_identity(res->channel, &who, deadline_ns, e);
     trace_mark(&res->trace, "guest has its identity");
     return r;
-}
-
-/*
- * The VMM has ended over what it was to restore, or said that it cannot: -EPIPE and -ECONNRESET on its QMP socket,
- * -EIO. The files were whole as far as their sizes tell.
- */
-static int vmm_refused(int r, struct err *e)
-{
-    struct err why = {0};
-
-    if (!e || (r != -EPIPE && r != -ECONNRESET && r != -EIO)) {
-        return r;
-    }
-    why = *e;
-    return err_set(e, -EIO, "snapshot_damaged",
-                   "the snapshot is damaged: no machine can be restored from it (%.200s); its disk "
-                   "and other snapshots may be whole",
-                   why.msg);
-}
-
-int bring_from_checkpoint(struct resident *res, const char *owner, uint32_t n,
-                          const struct bring_identity *identity, uint64_t deadline_ns,
-                          struct err *e)
-{
-    struct checkpoint_files files = {FD_NONE, FD_NONE};
-    int r = checkpoint_open(res->node, owner, n, (uint64_t)res->record.shape.memory_mib << 20,
-                            &files, e);
-
-    if (r < 0) {
-        return r;
-    }
-    r = bring_machine(res, &(struct source){files.memory_fd, files.device_fd, res->node->accel},
-                      deadline_ns, e);
-    fd_close(files.memory_fd);
-    fd_close(files.device_fd);
-    r = r < 0 ? vmm_refused(r, e) : let_run(res, deadline_ns, e);
-    return r < 0 ? r : bring_identity(res, identity, deadline_ns, e);
 }

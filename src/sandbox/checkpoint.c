@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/sock.h"
 #include "machine/memory-copy.h"
+#include "sandbox/delta.h"
 #include "sandbox/disk.h"
 
 #include <fcntl.h>
@@ -27,13 +28,16 @@ struct saving {
     int dir_fd;     /* owned */
     int memory_fd;  /* owned */
     int device_fd;  /* owned */
+    int pages_fd;   /* owned: the map of pages */
     int control_fd; /* owned: to the copying process */
+    struct delta_head head;
     struct memory_copy_stats stats;
 };
 
 static void saving_done(struct saving *s)
 {
     fd_close(s->control_fd);
+    fd_close(s->pages_fd);
     fd_close(s->memory_fd);
     fd_close(s->device_fd);
     fd_close(s->dir_fd);
@@ -88,9 +92,13 @@ static int make_files(struct saving *s, struct err *e)
     s->device_fd = s->memory_fd < 0
                        ? s->memory_fd
                        : fs_open_beneath(s->dir_fd, "device", O_WRONLY | O_CREAT | O_EXCL, 0600);
-    if (s->device_fd < 0) {
-        return err_wrap(e, s->device_fd, "making the checkpoint's files");
+    s->pages_fd = s->device_fd < 0
+                      ? s->device_fd
+                      : fs_open_beneath(s->dir_fd, "pages", O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (s->pages_fd < 0) {
+        return err_wrap(e, s->pages_fd, "making the checkpoint's files");
     }
+    delta_describe(job->node, from, &s->head);
     r = FAULT("checkpoint.clone") ? -EIO : disk_clone_into(from, s->memory_fd);
     return r < 0 ? err_wrap(e, r, "cloning the memory file") : 0;
 }
@@ -108,7 +116,8 @@ static int start_copier(struct saving *s, struct err *e)
         s->job->node->host.priv,
         &(struct priv_copy_request){.id = machine_record(s->job->machine)->id,
                                     .memory_mib = (uint32_t)(s->job->ram_bytes >> 20),
-                                    .out_fd = s->memory_fd,
+                                    .file_fd = s->memory_fd,
+                                    .pages_fd = s->pages_fd,
                                     .control_fd = pair[1]},
         e);
     close(pair[1]);
@@ -117,23 +126,9 @@ static int start_copier(struct saving *s, struct err *e)
 
 static int copy_round(struct saving *s, char how, struct err *e)
 {
-    uint64_t deadline_ns = deadline_in_ms(COPY_DEADLINE_MS);
-    struct memory_copy_answer answer;
-    ssize_t n;
-    int r = sock_send_all(s->control_fd, &how, 1, deadline_ns);
+    int r = delta_ask(s->control_fd, how, deadline_in_ms(COPY_DEADLINE_MS), &s->stats);
 
-    if (r < 0) {
-        return err_wrap(e, r, "asking for a copy of the memory");
-    }
-    n = sock_recv(s->control_fd, &answer, sizeof(answer), deadline_ns);
-    if (n != (ssize_t)sizeof(answer)) {
-        return err_set(e, n < 0 ? (int)n : -EPIPE, NULL, "the copying process has ended");
-    }
-    if (answer.code < 0) {
-        return err_wrap(e, answer.code, "copying the memory");
-    }
-    s->stats = answer.stats;
-    return 0;
+    return r < 0 ? err_wrap(e, r, "copying the memory") : 0;
 }
 
 static int copy_while_running(struct saving *s, struct err *e)
@@ -194,11 +189,19 @@ static int pause_and_save(struct saving *s, uint64_t *ret_pause_ns, struct err *
 }
 
 /* Read by the VMM's user from now on, written by nobody. */
-static int seal_files(const struct saving *s, struct err *e)
+static int seal_files(struct saving *s, struct err *e)
 {
+    int r = delta_seal(s->pages_fd, &s->head, s->job->ram_bytes);
+
+    if (r < 0) {
+        return err_wrap(e, r, "storing the checkpoint's map of pages");
+    }
     if (FAULT("checkpoint.seal") || fchmod(s->memory_fd, 0444) < 0 ||
-        fchmod(s->device_fd, 0444) < 0 || fsync(s->memory_fd) < 0 || fsync(s->device_fd) < 0 ||
-        fsync(s->dir_fd) < 0) {
+        fchmod(s->device_fd, 0444) < 0) {
+        return err_wrap(e, -errno, "storing the checkpoint");
+    }
+    if (!s->job->passing &&
+        (fsync(s->memory_fd) < 0 || fsync(s->device_fd) < 0 || fsync(s->dir_fd) < 0)) {
         return err_wrap(e, -errno, "storing the checkpoint");
     }
     return 0;
@@ -211,6 +214,7 @@ int checkpoint_save(const struct checkpoint_job *job, struct checkpoint_stats *r
                        .dir_fd = FD_NONE,
                        .memory_fd = FD_NONE,
                        .device_fd = FD_NONE,
+                       .pages_fd = FD_NONE,
                        .control_fd = FD_NONE};
     uint64_t pause_ns = 0;
     int r = make_files(&s, e);

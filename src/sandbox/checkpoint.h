@@ -24,6 +24,7 @@ struct checkpoint_job {
     uint64_t ram_bytes;
     struct trace *trace;
     bool stay_paused; /* it is paused already, or shall be afterwards */
+    bool passing;     /* it need not outlive the host's power */
     int (*in_pause)(void *arg, struct err *e);
     void *arg;
 };

@@ -8,6 +8,7 @@
 #include "sandbox/fresh.h"
 #include "sandbox/history.h"
 #include "sandbox/lifecycle.h"
+#include "sandbox/restore.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -81,15 +82,16 @@ static int start_fresh(struct forking *f, struct resident *child, uint64_t deadl
 static int start_child(struct forking *f, struct resident *child, struct err *e)
 {
     uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
-    int r;
+    const struct restore_source source = {.owner = f->parent->record.id,
+                                          .n = f->from->n,
+                                          .identity = {.new_sandbox = true},
+                                          .make_disk = make_child_disk,
+                                          .arg = f};
 
     if (f->from->kind != SNAPSHOT_FULL || snapshot_fits_node(child->node, f->from, NULL) < 0) {
         return start_fresh(f, child, deadline_ns, e);
     }
-    r = make_child_disk(child, f, e);
-    return r < 0 ? r
-                 : bring_from_checkpoint(child, f->parent->record.id, f->from->n,
-                                         &(struct bring_identity){true}, deadline_ns, e);
+    return restore_machine(child, &source, deadline_ns, e);
 }
 
 static int make_child(struct forking *f, struct resident *child, struct err *e)
@@ -197,7 +199,8 @@ static int choose_moment(struct resident *parent, const char *snapshot, struct s
                          bool *ret_made, struct err *e)
 {
     struct snapshot_wish wish = {.kind = parent->machine ? SNAPSHOT_FULL : SNAPSHOT_DISK,
-                                 .made_by = "fork"};
+                                 .made_by = "fork",
+                                 .passing = true};
     enum sandbox_state state = resident_state(parent);
 
     *ret_made = false;

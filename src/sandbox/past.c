@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "sandbox/bring.h"
 #include "sandbox/fresh.h"
+#include "sandbox/restore.h"
 
 #include <unistd.h>
 
@@ -43,11 +44,10 @@ static int bring_fresh(struct past *past, uint64_t deadline_ns, struct err *e)
 static int bring_memory(struct past *past, uint64_t deadline_ns, struct err *e)
 {
     struct resident *next = past->next;
-    int r = make_disk(next, past, e);
+    const struct restore_source source = {
+        .owner = next->record.id, .n = past->target->n, .make_disk = make_disk, .arg = past};
 
-    return r < 0 ? r
-                 : bring_from_checkpoint(next, next->record.id, past->target->n,
-                                         &(struct bring_identity){false}, deadline_ns, e);
+    return restore_machine(next, &source, deadline_ns, e);
 }
 
 static void *past_main(void *arg)

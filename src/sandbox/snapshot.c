@@ -215,6 +215,7 @@ struct taking {
     struct resident *res;
     struct snapshot *snap;
     bool stay_paused;
+    bool passing;
 };
 
 static int copy_disk(void *arg, struct err *e)
@@ -279,6 +280,7 @@ static int take_full(struct taking *t, struct err *e)
         .ram_bytes = (uint64_t)rec->shape.memory_mib << 20,
         .stay_paused = t->stay_paused || rec->state == SANDBOX_STATE_PAUSED ||
                        rec->state == SANDBOX_STATE_PAUSING,
+        .passing = t->passing,
         .trace = &t->res->trace,
         .in_pause = copy_disk,
         .arg = t,
@@ -329,7 +331,7 @@ int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct
                   struct err *e)
 {
     struct snapshot snap = {0};
-    struct taking taking = {res, &snap, wish->stay_paused};
+    struct taking taking = {res, &snap, wish->stay_paused, wish->passing};
     int r;
 
     if (count(res) >= SNAPSHOTS_MAX) {
@@ -341,7 +343,7 @@ int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct
         r = take_disk(&taking, e);
     } else {
         r = take_full(&taking, e);
-        r = r == 0 ? snapshot_save(res, &snap, e) : r;
+        r = r == 0 ? write_manifest(res, &snap, /* durable */ !wish->passing, e) : r;
     }
     if (r < 0) {
         /* What cannot be removed now is swept at the next start, for one of the two is missing. */

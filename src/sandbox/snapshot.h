@@ -58,6 +58,7 @@ struct snapshot_wish {
     const char *command; /* borrowed; NULL: none */
     bool keep;
     bool stay_paused; /* full: the machine stands still afterwards */
+    bool passing;     /* full: it goes in a moment, so it need not be on the disk */
 };
 
 /* Pure. */

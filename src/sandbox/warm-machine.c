@@ -28,8 +28,9 @@ static int make_folder(struct resident *res, struct err *e)
         return err_wrap(e, r, "making the disk of a warm machine");
     }
     res->disk_fd = r;
-    return ftruncate(res->disk_fd, BASE_DISK_BYTES) < 0 ? err_wrap(e, -errno, "sizing the disk")
-                                                        : 0;
+    return ftruncate(res->disk_fd, (off_t)((uint64_t)res->record.shape.disk_mib << 20)) < 0
+               ? err_wrap(e, -errno, "sizing the disk")
+               : 0;
 }
 
 static int rehearse(struct resident *res, uint64_t deadline_ns, struct err *e)
@@ -65,21 +66,27 @@ void warm_machine_discard(struct resident *res)
     resident_unref(res);
 }
 
-struct resident *warm_machine_new(struct node *node, unsigned vcpus, unsigned memory_mib,
-                                  struct err *e)
+static struct resident *begin(struct node *node, const struct shape *shape)
 {
-    struct record rec = {
-        .shape = {.vcpus = vcpus, .memory_mib = memory_mib, .disk_mib = BASE_DISK_BYTES >> 20},
-        .machine_id = "00000000000000000000000000000000"};
-    uint64_t deadline_ns = deadline_in_ms(START_DEADLINE_MS);
+    struct record rec = {.shape = *shape, .machine_id = "00000000000000000000000000000000"};
     struct resident *res;
-    int r;
 
     id_new(ID_SANDBOX, rec.id);
     rec.env = json_object();
     res = resident_new_unlisted(node, &rec);
     record_done(&rec);
-    r = node_check_room(node, &rec.shape, e);
+    return res;
+}
+
+struct resident *warm_machine_new(struct node *node, unsigned vcpus, unsigned memory_mib,
+                                  struct err *e)
+{
+    const struct shape shape = {
+        .vcpus = vcpus, .memory_mib = memory_mib, .disk_mib = BASE_DISK_BYTES >> 20};
+    uint64_t deadline_ns = deadline_in_ms(START_DEADLINE_MS);
+    struct resident *res = begin(node, &shape);
+    int r = node_check_room(node, &shape, e);
+
     if (r == 0) {
         r = make_folder(res, e);
     }
@@ -90,11 +97,68 @@ struct resident *warm_machine_new(struct node *node, unsigned vcpus, unsigned me
         r = rehearse(res, deadline_ns, e);
     }
     if (r < 0) {
-        warm_machine_discard(res);
-        return NULL;
+        warm_machine_discard(TAKE_PTR(res));
     }
     return res;
 }
+
+/* ---- blank ones ---- */
+
+static int open_device(const struct resident *res, int flags, struct err *e)
+{
+    cleanup_free char *name = xasprintf("%s/device", res->record.id);
+    int fd = fs_open_beneath(res->node->sandboxes_fd, name, flags, 0600);
+
+    return fd < 0 ? err_wrap(e, fd, "opening the device state of a waiting VMM") : fd;
+}
+
+int warm_machine_device(const struct resident *res, struct err *e)
+{
+    cleanup_free char *name = xasprintf("%s/device", res->record.id);
+    int fd = open_device(res, O_WRONLY, e);
+
+    /* The VMM has it open; in the sandbox's folder it has no business. */
+    if (fd >= 0 && unlinkat(res->node->sandboxes_fd, name, 0) < 0) {
+        fd_close(fd);
+        return err_wrap(e, -errno, "taking the device state of a waiting VMM out of its folder");
+    }
+    return fd;
+}
+
+static int bring_blank(struct resident *res, struct err *e)
+{
+    cleanup_close int made_fd = open_device(res, O_WRONLY | O_CREAT | O_EXCL, e);
+    cleanup_close int device_fd = made_fd < 0 ? made_fd : open_device(res, O_RDONLY, e);
+    struct base *base = NULL;
+    int r = device_fd < 0 ? device_fd
+                          : base_get(res->node, res->record.shape.vcpus,
+                                     res->record.shape.memory_mib, &base, e);
+
+    if (r == 0) {
+        r = bring_over_base(res, base, device_fd, deadline_in_ms(START_DEADLINE_MS), e);
+        base_put(res->node, base);
+    }
+    return r;
+}
+
+struct resident *warm_machine_blank(struct node *node, const struct shape *shape, struct err *e)
+{
+    struct resident *res = begin(node, shape);
+    int r = node_check_room(node, shape, e);
+
+    if (r == 0) {
+        r = make_folder(res, e);
+    }
+    if (r == 0) {
+        r = bring_blank(res, e);
+    }
+    if (r < 0) {
+        warm_machine_discard(TAKE_PTR(res));
+    }
+    return res;
+}
+
+/* ---- all kinds ---- */
 
 int warm_machine_dress(struct resident *res, const struct template *t, unsigned disk_mib,
                        struct err *e)
@@ -113,8 +177,8 @@ int warm_machine_dress(struct resident *res, const struct template *t, unsigned 
 
 bool warm_machine_is_fresh(const struct resident *res)
 {
-    return res->machine && machine_alive(res->machine) && res->channel &&
-           channel_is_up(res->channel) && res->record.accel == res->node->accel;
+    return res->machine && machine_alive(res->machine) &&
+           (!res->channel || channel_is_up(res->channel)) && res->record.accel == res->node->accel;
 }
 
 /* The folder, a subvolume of its own, becomes the one that bring_open_disk() looks into. */

@@ -20,8 +20,8 @@
 struct kind {
     unsigned vcpus; /* 0: a free slot */
     unsigned memory_mib;
-    unsigned disk_mib;                      /* of a dressed one; 0: plain */
-    char template_name[TEMPLATE_NAME_SIZE]; /* "": plain */
+    unsigned disk_mib;                      /* of a dressed or blank one; 0: plain */
+    char template_name[TEMPLATE_NAME_SIZE]; /* "": plain or blank */
     char template_id[64];
 };
 
@@ -64,6 +64,14 @@ static struct kind dressed(const struct shape *shape, const struct template *t)
     return kind;
 }
 
+static struct kind blank(const struct shape *shape)
+{
+    struct kind kind = plain(shape->vcpus, shape->memory_mib);
+
+    kind.disk_mib = shape->disk_mib;
+    return kind;
+}
+
 static bool same_kind(const struct kind *a, const struct kind *b)
 {
     return a->vcpus == b->vcpus && a->memory_mib == b->memory_mib && a->disk_mib == b->disk_mib &&
@@ -86,14 +94,27 @@ static int dress(struct resident *res, const struct kind *kind, struct err *e)
     return r < 0 ? r : warm_machine_dress(res, &t, kind->disk_mib, e);
 }
 
+static struct resident *make_of_kind(struct node *node, const struct kind *kind, struct err *e)
+{
+    const struct shape shape = {
+        .vcpus = kind->vcpus, .memory_mib = kind->memory_mib, .disk_mib = kind->disk_mib};
+    struct resident *res;
+
+    if (kind->disk_mib > 0 && !kind->template_name[0]) {
+        return warm_machine_blank(node, &shape, e);
+    }
+    res = warm_machine_new(node, kind->vcpus, kind->memory_mib, e);
+    if (res && kind->template_name[0] && dress(res, kind, e) < 0) {
+        warm_machine_discard(TAKE_PTR(res));
+    }
+    return res;
+}
+
 static struct resident *make_one(struct node *node, const struct kind *kind)
 {
     struct err e = {0};
-    struct resident *res = warm_machine_new(node, kind->vcpus, kind->memory_mib, &e);
+    struct resident *res = make_of_kind(node, kind, &e);
 
-    if (res && kind->disk_mib > 0 && dress(res, kind, &e) < 0) {
-        warm_machine_discard(TAKE_PTR(res));
-    }
     if (!res) {
         log_warn(NULL, "no warm machine, trying again later: %s", e.msg);
     }
@@ -354,6 +375,39 @@ int warm_claim(struct warm *w, struct resident *res, const struct template *t, b
     pthread_cond_signal(&w->news);
     pthread_mutex_unlock(&w->lock);
     return from ? warm_machine_give(from, res, e) : -ENOENT;
+}
+
+static int give_blank(struct resident *from, struct resident *res, int *ret_device_fd,
+                      struct err *e)
+{
+    cleanup_close int device_fd = warm_machine_device(from, e);
+    int r;
+
+    if (device_fd < 0) {
+        r = device_fd;
+        warm_machine_discard(from);
+        return r;
+    }
+    r = warm_machine_give(from, res, e);
+    if (r == 0) {
+        *ret_device_fd = TAKE_FD(device_fd);
+    }
+    return r;
+}
+
+int warm_claim_blank(struct warm *w, struct resident *res, int *ret_device_fd, struct err *e)
+{
+    const struct kind wish = blank(&res->record.shape);
+    struct resident *from;
+
+    if (w->options.machines_max == 0) {
+        return -ENOENT;
+    }
+    pthread_mutex_lock(&w->lock);
+    from = take_ready(w, &wish);
+    pthread_cond_signal(&w->news);
+    pthread_mutex_unlock(&w->lock);
+    return from ? give_blank(from, res, ret_device_fd, e) : -ENOENT;
 }
 
 unsigned warm_ready(struct warm *w)

@@ -5,6 +5,8 @@
  * sandbox in the time of one exchange with its guest, or a plain one, in the time of a mount. Under emulation the
  * rehearsal counts most: it leaves the translated code of everything that a first command needs.
  *
+ * Restores and forks take VMMs that are started and wait (blank ones).
+ *
  * What was asked for lately is in stock, more when more was asked for at once, within a budget; a thread refills in the
  * background, one at a time, and gives up what is stale: dead, of a template that has been made anew, or not
  * wanted any more. After a restart of the manager all are ended and made again.
@@ -31,5 +33,11 @@ void warm_stop(struct warm *warm);
  */
 MUST_CHECK int warm_claim(struct warm *warm, struct resident *res, const struct template *t,
                           bool *ret_dressed, struct err *e);
+/*
+ * A VMM that waits for a device state, for a restore into res, whose shape counts with its disk: a disk of that size and
+ * without content, in the place of res's, and *ret_device_fd, the caller's, into which the state is written. -ENOENT: none.
+ */
+MUST_CHECK int warm_claim_blank(struct warm *warm, struct resident *res, int *ret_device_fd,
+                                struct err *e);
 /* For metrics: how many are ready now. */
 unsigned warm_ready(struct warm *warm);
