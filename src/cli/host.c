@@ -67,6 +67,7 @@ void host_init(struct host *host, const struct args *a)
         .gateway_user = host_or(a->gateway_user, HOST_GATEWAY_USER),
         .sandbox_user = host_or(a->sandbox_user, HOST_SANDBOX_USER),
         .domain = host_or(a->domain, a->tls && !a->tls_cert ? HOST_TLS_DOMAIN : HOST_DOMAIN),
+        .warm = a->warm,
     };
     if (!a->tls && !a->tls_cert) {
         return;

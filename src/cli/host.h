@@ -42,6 +42,7 @@ struct host {
     char *tls_cert;         /* owned, as the next one */
     char *tls_key;
     bool tls_own; /* made here, by an authority of our own */
+    const char *warm; /* how many machines are kept ready; NULL: as the sandbox manager likes */
 };
 
 enum host_service {

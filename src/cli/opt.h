@@ -56,6 +56,7 @@ struct args {
     const char *tls_cert;
     const char *tls_key;
     const char *domain;
+    const char *warm;
 
     /* A sandbox's shape. Zero: the service's default. */
     const char *template;

@@ -315,7 +315,8 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
         [HOST_NODE_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir,
                                "--user", h->sandbox_user, "--cgroup", cgroup},
         [HOST_SANDBOX_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir,
-                                  "--gateway-user", h->gateway_user},
+                                  "--gateway-user", h->gateway_user, h->warm ? "--warm" : NULL,
+                                  h->warm},
         [HOST_GATEWAY] = {program, "--state-dir", gateway_dir, "--run-dir", h->run_dir, "--listen",
                           h->listen},
     };

@@ -518,6 +518,10 @@ int verb_up(struct cli *cli)
         return CLI_EXIT_USAGE;
     }
     r = r < 0 ? r : host_run_dir_fits(&host, &e);
+    if (r == 0 && a->warm && (!*a->warm || a->warm[strspn(a->warm, "0123456789")])) {
+        r = err_field(&e, -EINVAL, "invalid_request", "warm",
+                      "'--warm' must be a number, not '%.40s'", a->warm);
+    }
     if (r == 0) {
         lock_fd = host_lock(&host, &e);
         if (lock_fd == -EALREADY) {

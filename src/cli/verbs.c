@@ -57,6 +57,8 @@ static const struct opt up_opts[] = {
     VALUE(OPT_TEXT, "libexec-dir", 0, "DIR", libexec_dir, "where the services' programs are"),
     VALUE(OPT_MIB, "pool", 0, "SIZE", pool_mib,
           "size of a new pool (three quarters of what is free)"),
+    VALUE(OPT_TEXT, "warm", 0, "N", warm,
+          "machines kept ready for the next sandboxes at most (12)"),
     VALUE(OPT_TEXT, "gateway-user", 0, "USER", gateway_user,
           "who the gateway runs as (space-gateway)"),
     VALUE(OPT_TEXT, "sandbox-user", 0, "USER", sandbox_user,
