@@ -41,7 +41,7 @@ struct host {
     const char *tls_listen; /* NULL: no TLS; else all three */
     char *tls_cert;         /* owned, as the next one */
     char *tls_key;
-    bool tls_own; /* made here, by an authority of our own */
+    bool tls_own;     /* made here, by an authority of our own */
     const char *warm; /* how many machines are kept ready; NULL: as the sandbox manager likes */
 };
 
