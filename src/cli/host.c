@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/sock.h"
+#include "credential/client.h"
 #include "http/authority.h"
 #include "http/client.h"
 #include "wire/url.h"
@@ -28,6 +29,7 @@ static const struct {
 } services[HOST_SERVICE_COUNT_] = {
     [HOST_NODE_MANAGER] = {"node manager", "space-node-manager"},
     [HOST_SANDBOX_MANAGER] = {"sandbox manager", "space-sandbox-manager"},
+    [HOST_CREDENTIAL_MANAGER] = {"credential manager", "space-credential-manager"},
     [HOST_GATEWAY] = {"gateway", "space-gateway"},
 };
 
@@ -68,6 +70,7 @@ void host_init(struct host *host, const struct args *a)
         .sandbox_user = host_or(a->sandbox_user, HOST_SANDBOX_USER),
         .domain = host_or(a->domain, a->tls && !a->tls_cert ? HOST_TLS_DOMAIN : HOST_DOMAIN),
         .warm = a->warm,
+        .credential_user = host_or(a->credential_user, HOST_CREDENTIAL_USER),
     };
     if (!a->tls && !a->tls_cert) {
         return;
@@ -268,6 +271,9 @@ int host_health(const struct host *host, enum host_service service, struct err *
     case HOST_SANDBOX_MANAGER:
         return host_node_call(host, "GET", "/v1/health", deadline_in_ms(HEALTH_MS), /* ret */ NULL,
                               e);
+    case HOST_CREDENTIAL_MANAGER:
+        url = xasprintf("unix:%s/" CREDENTIAL_SOCKET, host->run_dir);
+        return host_get(url, "GET", "/v1/health", deadline_in_ms(HEALTH_MS), /* ret */ NULL, e);
     case HOST_GATEWAY:
         url = host_url(host);
         return host_get(url, "GET", "/v1/health", deadline_in_ms(HEALTH_MS), /* ret */ NULL, e);

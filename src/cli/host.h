@@ -25,6 +25,7 @@
 #define HOST_TLS_DOMAIN "space.localhost"
 #define HOST_GATEWAY_USER "space-gateway"
 #define HOST_SANDBOX_USER "space-sandbox"
+#define HOST_CREDENTIAL_USER "space-credential"
 #define HOST_LOCK "up.lock"
 #define HOST_STATUS "up.json"
 #define HOST_STATUS_MAX 65536u
@@ -37,6 +38,7 @@ struct host {
     const char *listen; /* borrowed: options or static, as the rest */
     const char *gateway_user;
     const char *sandbox_user;
+    const char *credential_user;
     const char *domain;
     const char *tls_listen; /* NULL: no TLS; else all three */
     char *tls_cert;         /* owned, as the next one */
@@ -48,6 +50,7 @@ struct host {
 enum host_service {
     HOST_NODE_MANAGER,
     HOST_SANDBOX_MANAGER,
+    HOST_CREDENTIAL_MANAGER,
     HOST_GATEWAY,
     HOST_SERVICE_COUNT_
 };

@@ -354,6 +354,8 @@ void args_done(struct args *args)
     free(args->metadata.items);
     free(args->copy_in.items);
     free(args->copy_out.items);
+    free(args->methods.items);
+    free(args->surfaces.items);
     free(args->operands);
     *args = (struct args){0};
 }

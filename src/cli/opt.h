@@ -50,6 +50,7 @@ struct args {
     const char *libexec_dir;
     const char *gateway_user;
     const char *sandbox_user;
+    const char *credential_user;
     uint64_t pool_mib;
     bool tls;
     const char *tls_listen;
@@ -99,6 +100,29 @@ struct args {
     uint64_t interval_s;
     uint64_t jobs;
     const char *address;
+
+    /* Credentials. */
+    const char *host;
+    uint64_t port;
+    const char *path;
+    struct text_list methods;
+    const char *inject;
+    const char *field;
+    const char *prefix;
+    const char *client_id;
+    const char *token_url;
+    const char *token_scope;
+    const char *installation;
+    const char *region;
+    const char *service;
+    struct text_list surfaces;
+    bool refresh;
+    const char *sandbox;
+    const char *vault;
+    const char *ref;
+    const char *value_file;
+    const char *rate;
+    uint64_t expires_s;
 
     /* Keys. */
     const char *name;

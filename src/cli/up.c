@@ -175,6 +175,8 @@ static int up_setup(struct supervisor *sup, const struct host *host, const struc
                           host->gateway_user,
                           "--sandbox-user",
                           host->sandbox_user,
+                          "--credential-user",
+                          host->credential_user,
                           "--pool-mib",
                           pool,
                           NULL};

@@ -63,6 +63,8 @@ static const struct opt up_opts[] = {
           "who the gateway runs as (space-gateway)"),
     VALUE(OPT_TEXT, "sandbox-user", 0, "USER", sandbox_user,
           "who the sandbox manager runs as (space-sandbox)"),
+    VALUE(OPT_TEXT, "credential-user", 0, "USER", credential_user,
+          "who the credential manager runs as (space-credential)"),
     FLAG("no-setup", 0, no_setup, "do not make users, folders and the pool; they are there"),
     OPT_END,
 };
@@ -226,6 +228,51 @@ static const struct opt key_create_opts[] = {
           "the project whose sandboxes it opens (this key's own)"),
     VALUE(OPT_TEXT, "scope", 0, "WORD", scope,
           "project; organisation to manage keys and projects too; operator for quotas (project)"),
+    OPT_END,
+};
+
+static const struct opt credential_opts[] = {
+    VALUE(OPT_TEXT, "host", 0, "NAME", host, "the only host that gets it, exact or *.example.com"),
+    VALUE(OPT_NUMBER, "port", 0, "N", port, "the only port (443)"),
+    VALUE(OPT_TEXT, "path", 0, "PREFIX", path, "only for paths that begin with it (/)"),
+    VALUE(OPT_LIST, "method", 0, "METHOD", methods, "only for this method, may be repeated"),
+    VALUE(OPT_TEXT, "inject", 0, "TYPE", inject,
+          "bearer, header, basic, query, cookie, body, placeholder, oauth2, sigv4 or github_app "
+          "(bearer)"),
+    VALUE(OPT_TEXT, "field", 0, "NAME", field, "name of the header, parameter, cookie or field"),
+    VALUE(OPT_TEXT, "prefix", 0, "TEXT", prefix, "text before the value in a header"),
+    VALUE(OPT_TEXT, "user", 0, "NAME", user, "the user of basic"),
+    VALUE(OPT_LIST, "in", 0, "PLACE", surfaces,
+          "where a placeholder may stand: header, query, body; may be repeated (header)"),
+    VALUE(OPT_TEXT, "client-id", 0, "ID", client_id,
+          "client of oauth2, access key id of sigv4, app of github_app"),
+    VALUE(OPT_TEXT, "token-url", 0, "URL", token_url, "where oauth2 tokens are fetched"),
+    VALUE(OPT_TEXT, "token-scope", 0, "TEXT", token_scope, "scope of oauth2 tokens"),
+    FLAG("refresh", 0, refresh, "the value is a refresh token, not a client's secret"),
+    VALUE(OPT_TEXT, "installation", 0, "N", installation, "installation of github_app"),
+    VALUE(OPT_TEXT, "region", 0, "NAME", region, "region of sigv4 (the one in the request)"),
+    VALUE(OPT_TEXT, "service", 0, "NAME", service, "service of sigv4 (the one in the request)"),
+    OPT_END,
+};
+
+static const struct opt value_opts[] = {
+    VALUE(OPT_TEXT, "value-file", 0, "FILE", value_file, "read the value here, not from input"),
+    OPT_END,
+};
+
+static const struct opt credential_life_opts[] = {
+    VALUE(OPT_TEXT, "value-file", 0, "FILE", value_file, "read the value here, not from input"),
+    VALUE(OPT_TEXT, "scope", 0, "WORD", scope, "organisation, project or sandbox (project)"),
+    VALUE(OPT_TEXT, "sandbox", 0, "ID", sandbox, "the only sandbox that may use it"),
+    VALUE(OPT_TEXT, "vault", 0, "NAME", vault, "where the value is kept (sealed)"),
+    VALUE(OPT_TEXT, "ref", 0, "REF", ref, "use the value that is in the vault at this place"),
+    VALUE(OPT_SECONDS, "expires", 0, "TIME", expires_s, "not to be used after this time"),
+    VALUE(OPT_TEXT, "rate", 0, "USES/SECONDS", rate, "not to be used more often"),
+    OPT_END,
+};
+
+static const struct opt credential_log_opts[] = {
+    VALUE(OPT_NUMBER, "limit", 'n', "N", limit, "show at most N entries (100)"),
     OPT_END,
 };
 
@@ -505,11 +552,51 @@ const struct verb verbs[] = {
         .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = ANY},
     },
     {
+        .name = "credential add", .operands = "NAME", .group = VERB_ACCOUNT, .run = verb_credential_add,
+        .summary = "add a secret that sandboxes use without seeing it",
+        .about =
+            "The value is read from standard input or --value-file. It is put into requests to --host on their way out, "
+            "outside of the sandbox, and taken out of what comes back. The sandbox needs no configuration but that its "
+            "requests go to the host over TLS; what it sends itself in the same place is replaced.",
+        .examples = "space credential add github --host api.github.com < token\n"
+                    "space credential add crates --host crates.io --inject header --field Authorization < token\n"
+                    "space credential add aws --host *.amazonaws.com --inject sigv4 --client-id AKIA... < secret",
+        .opts = {.tables = {credential_opts, credential_life_opts, client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "credential ls", .operands = "", .group = VERB_ACCOUNT, .run = verb_credential_ls,
+        .summary = "list credentials, without their values",
+        .opts = {.tables = {client_opts}},
+    },
+    {
+        .name = "credential rm", .operands = "CREDENTIAL...", .group = VERB_ACCOUNT, .run = verb_credential_rm,
+        .summary = "remove credentials; running sandboxes lose them at once",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = ANY},
+    },
+    {
+        .name = "credential rotate", .operands = "CREDENTIAL", .group = VERB_ACCOUNT, .run = verb_credential_rotate,
+        .summary = "give a credential a new value; running sandboxes use it at once",
+        .opts = {.tables = {value_opts, client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "credential log", .operands = "", .group = VERB_ACCOUNT, .run = verb_credential_log,
+        .summary = "show uses, refusals and changes of credentials, newest first",
+        .opts = {.tables = {credential_log_opts, client_opts}},
+    },
+    {
+        .name = "audit verify", .operands = "[FOLDER]", .group = VERB_ACCOUNT, .run = verb_audit_verify,
+        .summary = "check that no line of the credentials' audit log was changed",
+        .about = "Without a folder the log of the credential manager is checked, which needs a key with the scope "
+                 "'organisation'; with one, a copy of its files. Note the last hash somewhere else: a log whose end was cut "
+                 "off is intact, too, but ends differently. Ends with 1 when a line is not what was written.",
+        .opts = {.tables = {client_opts}, .max_pos = 1},
+    },
+    {
         .name = "up", .operands = "", .group = VERB_SERVICE, .run = verb_up,
         .summary = "run SPACE on this machine",
         .about =
-            "Makes users, folders and the pool where they are missing, starts the node manager, the sandbox manager and "
-            "the gateway, and keeps them running: one that ends is started again, sooner or later depending on how "
+            "Makes users, folders and the pool where they are missing, starts the node manager, the sandbox manager, "
+            "the credential manager and the gateway, and keeps them running: one that ends is started again, sooner or later depending on how "
             "often it ended. Sandboxes live on meanwhile. The first time it makes a key and writes it to root's "
             "configuration. When SPACE is up already it says so and ends well.\n\n"
             "Without --detach it stays in the foreground; Ctrl-C then does what 'space down' does.\n\n"

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading the chain back. */
-#include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/fs.h"
 #include "base/id.h"
-#include "credential/audit.h"
+#include "base/json.h"
+#include "credential/audit-check.h"
 
 #define TAIL_LEN (sizeof(",\"hash\":\"") - 1 + AUDIT_HASH_SIZE - 1 + 2)
 

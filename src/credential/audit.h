@@ -19,11 +19,9 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "credential/audit-check.h"
 
 #define AUDIT_FILE_MAX (64u * 1024 * 1024)
-#define AUDIT_FILES_MAX 8u
-#define AUDIT_LINE_MAX 4096u
-#define AUDIT_HASH_SIZE 65u
 #define AUDIT_LIST_MAX 1000
 
 struct audit;
@@ -53,19 +51,3 @@ MUST_CHECK int audit_add(struct audit *a, const struct audit_row *row, bool dura
 /* The newest rows of the organisation (and of the project, if that is not NULL), newest first. */
 MUST_CHECK int audit_list(struct audit *a, const char *organisation, const char *project,
                           size_t limit, json_t **ret, struct err *e);
-
-struct audit_check {
-    uint64_t first; /* number of the oldest line that is kept */
-    uint64_t last;
-    char hash[AUDIT_HASH_SIZE]; /* of the last line */
-    bool intact;
-    char what[160]; /* what is wrong, and in which line */
-};
-
-/* Reads every file of the log in dir. Needs no open log: also for copies. */
-MUST_CHECK int audit_verify(const char *dir, struct audit_check *ret, struct err *e);
-/*
- * One line without its line's end, after one with the given number and hash ("": any). 0, or -EBADMSG. Pure; fuzzed.
- */
-MUST_CHECK int audit_check_line(const char *line, size_t len, uint64_t after, const char *prev,
-                                uint64_t *ret_n, char ret_hash[static AUDIT_HASH_SIZE]);

@@ -8,9 +8,12 @@
 #include "credential/plan.h"
 #include "http/client.h"
 
+/* In the run directory. The folder is the manager's own. */
+#define CREDENTIAL_SOCKET "credential/manager.sock"
+
 struct credential_client;
 
-/* url: "unix:/run/space/credential-manager.sock". Does not connect. */
+/* url: "unix:/run/space/credential/manager.sock". Does not connect. */
 MUST_CHECK int credential_client_new(const char *url, struct credential_client **ret,
                                      struct err *e);
 void credential_client_free(struct credential_client *c);

@@ -21,6 +21,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "credential/client.h"
 #include "credential/routes.h"
 #include "credential/secret.h"
 

@@ -13,6 +13,8 @@
 #define FOR_ROOT (1u << 3)
 
 #define BODY_MAX (256u * 1024)
+/* While it waits for a change: how often it looks whether we stop or nobody waits any more. */
+#define TARGETS_LOOK_MS 500u
 
 static struct manager *manager_of(const struct http_request *req)
 {
@@ -209,6 +211,7 @@ static int targets_handler(struct http_request *req, struct err *e)
 {
     struct store *s = manager_of(req)->store;
     struct http_query_bounds bounds = {.min = 0, .max = INT64_MAX, .fallback = 0};
+    uint64_t deadline_ns = deadline_in_ms(TARGETS_WAIT_MS);
     uint64_t generation = 0;
     int64_t known = 0;
     json_t *list;
@@ -217,8 +220,9 @@ static int targets_handler(struct http_request *req, struct err *e)
     if (r < 0) {
         return r;
     }
-    if (known > 0) {
-        store_wait(s, (uint64_t)known, deadline_in_ms(TARGETS_WAIT_MS));
+    while (known > 0 && !deadline_passed(deadline_ns) && !http_request_stopping(req) &&
+           !http_client_gone(req) &&
+           store_wait(s, (uint64_t)known, deadline_in_ms(TARGETS_LOOK_MS)) == (uint64_t)known) {
     }
     list = store_targets(s, &generation);
     return http_reply_json_take(

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The credential manager's API: HTTP with JSON on RUN_DIR/credential-manager.sock. Who connects is known from the
+ * The credential manager's API: HTTP with JSON on RUN_DIR/credential/manager.sock. Who connects is known from the
  * kernel, and each route has its callers:
  *
  *     API gateway       /v1/credentials..., /v1/log, /v1/verify, /v1/authority: never a value in an answer
@@ -15,7 +15,6 @@
 #include "credential/manager.h"
 #include "http/route.h"
 
-#define CREDENTIAL_SOCKET "credential-manager.sock"
 /* How long /v1/targets waits for a change. */
 #define TARGETS_WAIT_MS 25000u
 

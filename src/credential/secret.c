@@ -98,7 +98,8 @@ int secret_process(struct err *e)
     struct secret probe = {0};
 
     json_set_alloc_funcs(json_malloc, json_free);
-    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0) {
+    IGNORE_RESULT(setrlimit(RLIMIT_CORE, &none)); /* what is not dumpable leaves no core anyhow */
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) {
         return err_wrap(e, -errno, "keeping others out of our memory");
     }
     IGNORE_RESULT(secret_init(&probe, "", 0)); /* an empty one fits */

@@ -83,6 +83,15 @@ static const struct http_route routes[] = {
     {"PATCH", "/v1/projects/{id}", project_patch_handler, ROUTE_OPERATOR},
     {"GET", "/v1/audit", audit_list_handler, 0},
 
+    {"POST", "/v1/credentials", credential_create_handler, 0},
+    {"GET", "/v1/credentials", credential_list_handler, 0},
+    {"GET", "/v1/credentials/{id}", credential_get_handler, 0},
+    {"PATCH", "/v1/credentials/{id}", credential_patch_handler, 0},
+    {"DELETE", "/v1/credentials/{id}", credential_delete_handler, 0},
+    {"GET", "/v1/credential-log", credential_log_handler, 0},
+    {"GET", "/v1/credential-log/verify", credential_verify_handler, ROUTE_ORGANISATION},
+    {"GET", "/v1/authority", credential_authority_handler, 0},
+
     {"GET", "/", console_handler, ROUTE_PUBLIC | ROUTE_UNDOCUMENTED},
     {"GET", "/console{rest...}", console_handler, ROUTE_PUBLIC | ROUTE_UNDOCUMENTED},
 };
@@ -107,6 +116,7 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
     g->db = opts->db;
     g->node = opts->node;
     g->control = opts->control;
+    g->credentials = opts->credentials;
     g->domain = opts->domain;
     g->tokens = opts->tokens;
     g->auth = auth_new(g->db);

@@ -18,6 +18,7 @@
 #pragma once
 
 #include "control/control.h"
+#include "credential/client.h"
 #include "gateway/auth.h"
 #include "gateway/metrics.h"
 #include "gateway/rate.h"
@@ -33,25 +34,27 @@ struct tokens;
 struct e2b;
 
 struct gateway_opts {
-    struct db *db;               /* borrowed: lives longer */
-    struct node_client *node;    /* borrowed: lives longer */
-    struct control *control;     /* borrowed: lives longer */
-    const char *console_dir;     /* borrowed: lives longer; NULL: no console */
-    const char *domain;          /* borrowed: lives longer; see address.h; NULL: none */
-    const struct tokens *tokens; /* borrowed: lives longer */
-    struct rate_limit limit;     /* of each key */
+    struct db *db;                         /* borrowed: lives longer */
+    struct node_client *node;              /* borrowed: lives longer */
+    struct control *control;               /* borrowed: lives longer */
+    struct credential_client *credentials; /* borrowed: lives longer; NULL: there are none here */
+    const char *console_dir;               /* borrowed: lives longer; NULL: no console */
+    const char *domain;                    /* borrowed: lives longer; see address.h; NULL: none */
+    const struct tokens *tokens;           /* borrowed: lives longer */
+    struct rate_limit limit;               /* of each key */
 };
 
 struct gateway {
     struct db *db;
     struct node_client *node;
     struct control *control;
-    struct auth *auth;           /* owned */
-    struct rates *rates;         /* owned */
-    struct metrics *metrics;     /* owned */
-    int console_fd;              /* owned; FD_NONE: no console */
-    const char *domain;          /* borrowed; NULL: none */
-    const struct tokens *tokens; /* borrowed: lives longer */
+    struct credential_client *credentials; /* borrowed; may be NULL */
+    struct auth *auth;                     /* owned */
+    struct rates *rates;                   /* owned */
+    struct metrics *metrics;               /* owned */
+    int console_fd;                        /* owned; FD_NONE: no console */
+    const char *domain;                    /* borrowed; NULL: none */
+    const struct tokens *tokens;           /* borrowed: lives longer */
     const char
         *domain_shown; /* borrowed; what E2B's clients are told; NULL: they know themselves */
     struct e2b *e2b;   /* owned */
@@ -153,6 +156,15 @@ int project_list_handler(struct http_request *req, struct err *e);
 int project_get_handler(struct http_request *req, struct err *e);
 int project_patch_handler(struct http_request *req, struct err *e);
 int audit_list_handler(struct http_request *req, struct err *e);
+
+int credential_create_handler(struct http_request *req, struct err *e);
+int credential_list_handler(struct http_request *req, struct err *e);
+int credential_get_handler(struct http_request *req, struct err *e);
+int credential_patch_handler(struct http_request *req, struct err *e);
+int credential_delete_handler(struct http_request *req, struct err *e);
+int credential_log_handler(struct http_request *req, struct err *e);
+int credential_verify_handler(struct http_request *req, struct err *e);
+int credential_authority_handler(struct http_request *req, struct err *e);
 
 int template_list_handler(struct http_request *req, struct err *e);
 int node_get_handler(struct http_request *req, struct err *e);

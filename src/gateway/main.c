@@ -175,14 +175,15 @@ static void raise_descriptor_limit(void)
 
 /* What a serving gateway is made of, in the order in which it is taken apart backwards. */
 struct service {
-    int lock_fd;              /* owned */
-    struct db *db;            /* owned */
-    struct node_client *node; /* owned */
-    struct control *control;  /* owned */
-    struct tokens *tokens;    /* owned */
-    struct gateway *gateway;  /* owned */
-    struct http_tls *tls;     /* owned; NULL: no TLS */
-    struct http_server *http; /* owned */
+    int lock_fd;                           /* owned */
+    struct db *db;                         /* owned */
+    struct node_client *node;              /* owned */
+    struct control *control;               /* owned */
+    struct credential_client *credentials; /* owned */
+    struct tokens *tokens;                 /* owned */
+    struct gateway *gateway;               /* owned */
+    struct http_tls *tls;                  /* owned; NULL: no TLS */
+    struct http_server *http;              /* owned */
 };
 
 static void service_done(struct service *s)
@@ -194,6 +195,7 @@ static void service_done(struct service *s)
     gateway_free(s->gateway);
     tokens_free(s->tokens);
     control_free(s->control);
+    credential_client_free(s->credentials);
     node_client_free(s->node);
     db_free(s->db);
     s->lock_fd = fd_close(s->lock_fd);
@@ -223,6 +225,9 @@ static int open_service(const struct options *opts, struct service *s, struct er
 {
     cleanup_free char *node_url =
         opts->node ? xstrdup(opts->node) : xasprintf("unix:%s/sandbox-manager.sock", opts->run_dir);
+    cleanup_free char *credential_url =
+        opts->credentials ? xstrdup(opts->credentials)
+                          : xasprintf("unix:%s/" CREDENTIAL_SOCKET, opts->run_dir);
     struct gateway_opts gateway_opts = {
         .console_dir = opts->console, .domain = opts->domain, .limit = opts->limit};
     struct http_server_opts http_opts = {
@@ -242,6 +247,9 @@ static int open_service(const struct options *opts, struct service *s, struct er
         r = node_client_new("local", node_url, &s->node, e);
     }
     if (r == 0) {
+        r = credential_client_new(credential_url, &s->credentials, e);
+    }
+    if (r == 0) {
         r = tokens_open(opts->state_dir, &s->tokens, e);
     }
     if (r < 0) {
@@ -251,6 +259,7 @@ static int open_service(const struct options *opts, struct service *s, struct er
     gateway_opts.db = s->db;
     gateway_opts.node = s->node;
     gateway_opts.control = s->control;
+    gateway_opts.credentials = s->credentials;
     gateway_opts.tokens = s->tokens;
     r = gateway_new(&gateway_opts, &s->gateway, e);
     if (r < 0) {

@@ -19,6 +19,8 @@ static const struct option_def defs[] = {
      "where the services' sockets are (/run/space)"},
     {"node", offsetof(struct options, node), "URL",
      "the node's API (unix:RUN-DIR/sandbox-manager.sock)"},
+    {"credentials", offsetof(struct options, credentials), "URL",
+     "the credential manager (unix:RUN-DIR/credential/manager.sock)"},
     {"console", offsetof(struct options, console), "DIR", "serve the web console from this folder"},
     {"domain", offsetof(struct options, domain), "NAME",
      "sandboxes are reached as PORT-ID.NAME (localhost)"},

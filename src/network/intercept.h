@@ -66,7 +66,7 @@ struct intercept_target {
 };
 
 struct intercept_opts {
-    const char *credential_url; /* "unix:/run/space/credential-manager.sock" */
+    const char *credential_url; /* "unix:/run/space/credential/manager.sock" */
     const char *ca_file; /* whom servers are verified against; NULL: the system's authorities */
     unsigned max_connections; /* 0: 4096 */
 };

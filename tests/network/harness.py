@@ -267,17 +267,18 @@ class Manager:
         self.state_dir = os.path.join(folder, "state")
         me = pwd.getpwuid(os.geteuid()).pw_name
         user = []
-        for d in (self.run_dir, self.state_dir):
+        own = os.path.join(self.run_dir, "credential")
+        for d in (self.run_dir, own, self.state_dir):
             os.makedirs(d, exist_ok=True)
             os.chmod(d, 0o700 if d == self.state_dir else 0o755)
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             os.chown(self.state_dir, nobody.pw_uid, nobody.pw_gid)
-            os.chown(self.run_dir, nobody.pw_uid, nobody.pw_gid)
+            os.chown(own, nobody.pw_uid, nobody.pw_gid)
             user = ["--user", "nobody"]
         self.args = [program, "--state-dir", self.state_dir, "--run-dir", self.run_dir, "--gateway-user", me,
                      "--network-user", me, "--sandbox-user", me] + user + list(options)
-        self.path = os.path.join(self.run_dir, "credential-manager.sock")
+        self.path = os.path.join(own, "manager.sock")
         self.log = open(os.path.join(folder, "manager.log"), "ab")
         self.process = None
         self.start()
