@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A service for the tests of the supervisor: node manager, sandbox manager, gateway or set-up, by its name.
+"""A service for the tests of the supervisor: node manager, sandbox manager, credential manager, gateway or set-up, by its name.
 
 It listens where the real one would and answers /v1/health. RUN-DIR/test-NAME.json says how it is to
 behave: {"exit": 3} ends at once, {"deaf": true} never listens, {"ignore_term": true} does not end when asked.
@@ -73,8 +73,9 @@ if name == "space-node-manager":
     s.listen()
     while True:
         s.accept()[0].close()
-elif name == "space-sandbox-manager":
-    path = os.path.join(run_dir, "sandbox-manager.sock")
+elif name in ("space-sandbox-manager", "space-credential-manager"):
+    path = os.path.join(run_dir, {"space-sandbox-manager": "sandbox-manager.sock"}.get(name, "credential/manager.sock"))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     if os.path.exists(path):
         os.unlink(path)
 

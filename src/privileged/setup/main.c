@@ -25,6 +25,8 @@ static const struct {
     {"gateway-user", "the gateway's user (space-gateway)", offsetof(struct setup, gateway_user)},
     {"sandbox-user", "the sandbox manager's user (space-sandbox)",
      offsetof(struct setup, sandbox_user)},
+    {"credential-user", "the credential manager's user (space-credential)",
+     offsetof(struct setup, credential_user)},
 };
 
 int setup_folder(const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *e)
@@ -79,11 +81,20 @@ int setup_run(const char *const *argv, struct err *e)
 
 static int setup_up(struct setup *s, struct err *e)
 {
-    struct {
-        const char *name; /* NULL: the state directory itself */
-        bool of_gateway;
+    const struct {
+        const char *base;
+        const char *name;
+        const uid_t *uid; /* NULL: root */
+        const gid_t *gid;
         mode_t mode;
-    } folders[] = {{"", false, 0755}, {"/gateway", true, 0700}, {"/guest", false, 0755}};
+    } folders[] = {
+        {s->state_dir, "", NULL, NULL, 0755},
+        {s->state_dir, "/gateway", &s->gateway_uid, &s->gateway_gid, 0700},
+        {s->state_dir, "/credential", &s->credential_uid, &s->credential_gid, 0700},
+        {s->state_dir, "/guest", NULL, NULL, 0755},
+        {s->run_dir, "", NULL, &s->sandbox_gid, 01775},
+        {s->run_dir, "/credential", &s->credential_uid, &s->credential_gid, 0755},
+    };
     char path[4096];
     int r = fs_mkdir_all(s->state_dir, 0755);
 
@@ -94,17 +105,14 @@ static int setup_up(struct setup *s, struct err *e)
     if (r == 0) {
         r = setup_users(s, e);
     }
-    for (size_t i = 0; i < ARRAY_SIZE(folders) && r == 0; i++) {
-        bool theirs = folders[i].of_gateway;
-
-        snprintf(path, sizeof(path), "%s%s", s->state_dir, folders[i].name);
-        r = setup_folder(path, theirs ? s->gateway_uid : 0, theirs ? s->gateway_gid : 0,
-                         folders[i].mode, e);
-    }
     if (r == 0) {
         r = fs_mkdir_all(s->run_dir, 0755);
-        r = r < 0 ? err_wrap(e, r, "making '%s'", s->run_dir)
-                  : setup_folder(s->run_dir, 0, s->sandbox_gid, 01775, e);
+        r = r < 0 ? err_wrap(e, r, "making '%s'", s->run_dir) : 0;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(folders) && r == 0; i++) {
+        snprintf(path, sizeof(path), "%s%s", folders[i].base, folders[i].name);
+        r = setup_folder(path, folders[i].uid ? *folders[i].uid : 0,
+                         folders[i].gid ? *folders[i].gid : 0, folders[i].mode, e);
     }
     return r < 0 ? r : setup_pool(s, e);
 }
@@ -166,6 +174,7 @@ int main(int argc, char **argv)
         .run_dir = "/run/space",
         .gateway_user = "space-gateway",
         .sandbox_user = "space-sandbox",
+        .credential_user = "space-credential",
     };
     const char *verb;
     struct err e = {0};

@@ -73,5 +73,8 @@ int setup_users(struct setup *s, struct err *e)
     if (r == 0) {
         r = setup_user(s->sandbox_user, &s->sandbox_uid, &s->sandbox_gid, e);
     }
+    if (r == 0) {
+        r = setup_user(s->credential_user, &s->credential_uid, &s->credential_gid, e);
+    }
     return r < 0 ? r : setup_kvm_group(s, e);
 }
