@@ -8,38 +8,53 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Linux 5.8 says it; before 6.0 headers do not. */
-#ifndef STATX_ATTR_MOUNT_ROOT
-#define STATX_ATTR_MOUNT_ROOT 0x2000
+/* Linux 5.8; libraries may be older. */
+#ifndef STATX_MNT_ID
+#define STATX_MNT_ID 0x1000U
 #endif
 
-static int is_mount_root(bool *ret)
+static int look(int dir_fd, struct statx *ret)
 {
-    struct statx st;
-
-    if (statx(AT_FDCWD, "/", AT_NO_AUTOMOUNT, STATX_BASIC_STATS, &st) < 0) {
-        return -errno;
-    }
-    *ret = (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
-    return 0;
+    return statx(dir_fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_MNT_ID, ret) < 0 ? -errno : 0;
 }
 
-/*
- * Entering the namespace that we are in leads to its real root, above the chroot: only there can the mount that holds
- * the chroot be made private. The descriptor leads back.
- */
-static int make_private(void)
+/* Entering the namespace that we are in leads to its top, out of any chroot. */
+static int go_to_top(void)
 {
     cleanup_close int self_fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 
-    if (self_fd < 0 || setns(self_fd, CLONE_NEWNS) < 0 ||
-        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
-        return -errno;
-    }
-    return 0;
+    return self_fd < 0 || setns(self_fd, CLONE_NEWNS) < 0 ? -errno : 0;
 }
 
-static int mount_onto_itself(int root_fd)
+static int go_back(int root_fd)
+{
+    return fchdir(root_fd) < 0 || chroot(".") < 0 ? -errno : 0;
+}
+
+/* 1: the root is the top; 0: it is not; either way it is the root afterwards. */
+static int is_top(int root_fd)
+{
+    cleanup_close int cwd_fd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    cleanup_close int top_fd = FD_NONE;
+    struct statx ours;
+    struct statx top;
+    int r = cwd_fd < 0 ? -errno : go_to_top();
+
+    if (r < 0) {
+        return r;
+    }
+    top_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    r = top_fd < 0 ? -errno : look(top_fd, &top);
+    r = r < 0 ? r : look(root_fd, &ours);
+    if (r == 0 && top.stx_mnt_id == ours.stx_mnt_id && top.stx_ino == ours.stx_ino) {
+        return fchdir(cwd_fd) < 0 ? -errno : 1;
+    }
+    IGNORE_RESULT(go_back(root_fd)); /* what failed before counts */
+    return r;
+}
+
+/* From the top of a namespace of our own. The old root ends up over the new one, from where it is let go. */
+static int put_on_top(int root_fd)
 {
     cleanup_close int tree_fd =
         open_tree(root_fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH);
@@ -47,26 +62,36 @@ static int mount_onto_itself(int root_fd)
     if (tree_fd < 0 ||
         move_mount(tree_fd, "", root_fd, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) <
             0 ||
-        fchdir(tree_fd) < 0 || chroot(".") < 0 || chdir("/") < 0) {
+        fchdir(tree_fd) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
+        umount2(".", MNT_DETACH) < 0 || chdir("/") < 0) {
         return -errno;
     }
     return 0;
 }
 
-int own_root(struct err *e)
+static int leave(void)
 {
     cleanup_close int root_fd = FD_NONE;
-    bool is_root = false;
-    int r = is_mount_root(&is_root);
+    int r;
 
-    if (r < 0 || is_root) {
-        return r < 0 ? err_wrap(e, r, "looking at the root folder") : 0;
-    }
     if (unshare(CLONE_NEWNS) < 0) {
-        return err_wrap(e, -errno, "making a mount namespace for the chroot that this is");
+        return -errno;
     }
-    root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    r = root_fd < 0 ? -errno : make_private();
-    r = r < 0 ? r : mount_onto_itself(root_fd);
-    return r < 0 ? err_wrap(e, r, "making the chroot that this is the root of a mount") : 0;
+    root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC); /* in the new namespace */
+    r = root_fd < 0 ? -errno : go_to_top();
+    if (r == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+        r = -errno;
+    }
+    return r < 0 ? r : put_on_top(root_fd);
+}
+
+int own_root(struct err *e)
+{
+    cleanup_close int root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int r = root_fd < 0 ? -errno : is_top(root_fd);
+
+    if (r == 0) {
+        r = leave();
+    }
+    return r < 0 ? err_wrap(e, r, "making a mount namespace for the chroot that this is") : 0;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A root that is the root of a mount. Jails make theirs out of ours with pivot_root(2), and private propagation is set
- * on the root of a mount; in a plain chroot, such as a container image that was unpacked and entered, there is
- * neither. There this process goes over to a mount namespace of its own in which its root is mounted onto itself. The
- * machine's other mounts are left as they are, whatever their propagation is.
+ * A root that is the root of the mount namespace. Jails make theirs out of ours with pivot_root(2), and sealing one
+ * enters its namespace at the top. In a chroot, such as a container image that was unpacked and entered, what lies above
+ * would stay in every jail, and where the root is no mount, no jail could be made at all. There this process goes over
+ * to a mount namespace of its own that holds nothing but what it sees. The machine's other mounts are left as they
+ * are, whatever their propagation is.
  *
  * What is mounted afterwards is not seen: the pool must be there before.
  */
@@ -11,5 +12,5 @@
 
 #include "base/err.h"
 
-/* Does nothing where the root is that of a mount. Before there are threads; needs root. */
+/* Does nothing where all is well. Before there are threads; needs root. A changed root is the working directory, too. */
 MUST_CHECK int own_root(struct err *e);
