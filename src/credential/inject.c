@@ -236,8 +236,10 @@ static int add_start(const struct inject_request *req, struct buf *target, struc
     cleanup_free char *method = xstrndup(req->head->method.p, req->head->method.len);
     int r;
 
-    if (req->head->form == HTTP1_FORM_AUTHORITY) {
-        return -EINVAL; /* a tunnel inside of the tunnel */
+    /* A tunnel inside of the tunnel, or a target that takes no parameter. */
+    if (req->head->form == HTTP1_FORM_AUTHORITY ||
+        (req->head->form == HTTP1_FORM_ASTERISK && plan_has(req->plan, INJECTION_QUERY))) {
+        return -EINVAL;
     }
     /* Without a query to change, it stays byte for byte what the guest wrote. */
     r = buf_add(target, req->head->path.p, req->head->path.len);
