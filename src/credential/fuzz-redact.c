@@ -24,10 +24,9 @@ static void run(const char *secret, const char *text, size_t len, size_t piece, 
     }
     ASSERT(out->len == len);
     for (size_t i = 0; i < r.n; i++) {
-        bool stars = strspn(r.needles[i], "*") >= r.lens[i];
-
-        ASSERT(stars || len < r.lens[i] || !memmem(out->data, out->len, r.needles[i], r.lens[i]) ||
-               memchr(r.needles[i], '*', r.lens[i]));
+        /* One with a star may come about by masking its neighbour. */
+        ASSERT(len < r.lens[i] || memchr(r.needles[i], '*', r.lens[i]) ||
+               !memmem(out->data, out->len, r.needles[i], r.lens[i]));
     }
     redact_done(&r);
 }
