@@ -22,6 +22,7 @@ enum id_kind {
     ID_NODE = 'h',
     ID_TEMPLATE = 't',
     ID_MACHINE = 'm',
+    ID_WATCHER = 'w',
     ID_CREDENTIAL = 'v',
 };
 

@@ -191,6 +191,30 @@ test('a silent stream is kept alive, and a deadline of one that was connected to
   assert.equal(await sandbox.commands.kill(pid), true)
 })
 
+test('watchers that are asked, not listened to', async () => {
+  const sandbox = await box()
+  await sandbox.files.makeDir('polled')
+  const { body: { watcherId } } = await call(sandbox, 'filesystem.Filesystem/CreateWatcher', { path: 'polled', includeEntry: true })
+  assert.equal(typeof watcherId, 'string')
+  const events = []
+  const take = async () => {
+    events.push(...(await call(sandbox, 'filesystem.Filesystem/GetWatcherEvents', { watcherId })).body.events)
+    return events
+  }
+  assert.deepEqual(await take(), [])
+  await sandbox.files.write('polled/a', 'x')
+  await sandbox.commands.run('mv polled/a polled/b; rm polled/b')
+  await until(async () => (await take()).some((e) => e.name === 'b' && e.type === 'EVENT_TYPE_REMOVE'), 'the last event')
+  assert.ok(events.some((e) => e.name === 'a' && e.type === 'EVENT_TYPE_CREATE'))
+  assert.ok(events.some((e) => e.name === 'a' && e.type === 'EVENT_TYPE_RENAME'))
+  const other = await create()
+  assert.equal((await call(other, 'filesystem.Filesystem/GetWatcherEvents', { watcherId })).body.code, 'not_found')
+  await other.kill()
+  assert.equal((await call(sandbox, 'filesystem.Filesystem/RemoveWatcher', { watcherId })).status, 200)
+  assert.equal((await call(sandbox, 'filesystem.Filesystem/GetWatcherEvents', { watcherId })).body.code, 'not_found')
+  assert.equal((await call(sandbox, 'filesystem.Filesystem/CreateWatcher', { path: '/nowhere' })).body.code, 'not_found')
+})
+
 test('two projects see nothing of each other', async () => {
   const sandbox = await box()
   const name = `other-${Date.now()}`

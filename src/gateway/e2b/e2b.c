@@ -55,6 +55,7 @@ struct e2b *e2b_new(void)
     struct e2b *x = xnew(struct e2b);
 
     x->live = live_set_new();
+    x->watchers = watchers_new();
     pthread_mutex_init(&x->search, NULL);
     return x;
 }
@@ -62,6 +63,7 @@ struct e2b *e2b_new(void)
 void e2b_free(struct e2b *x)
 {
     if (x) {
+        watchers_free(x->watchers);
         live_set_free(x->live);
         pthread_mutex_destroy(&x->search);
         free(x);

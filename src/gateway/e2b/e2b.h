@@ -36,5 +36,7 @@ extern const struct http_router e2b_router;
 MUST_CHECK int e2b_handle(struct http_request *req, struct err *e);
 /* A request for port 49983 of a sandbox. */
 MUST_CHECK int e2b_inside(struct http_request *req, const struct address *to, struct err *e);
+/* The paths it serves but for calls (rpc.h), for the comparison with the docs; NULL: there are no more. */
+const char *e2b_inside_path(size_t i);
 /* Breaks what clients have open to the inside of a sandbox; any thread. */
 void e2b_cut(struct e2b *x, const char *sandbox);

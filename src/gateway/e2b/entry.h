@@ -9,3 +9,5 @@
 json_t *e2b_entry(json_t *entry);
 /* Asks the daemon; path as inside_path() gives it. */
 MUST_CHECK int fs_entry(struct inside *in, const char *path, json_t **ret, struct err *e);
+/* What may be watched: a file is none to E2B, though our daemon would watch it. -EINVAL, -ENOENT. */
+MUST_CHECK int fs_check_directory(struct inside *in, const char *path, struct err *e);

@@ -203,6 +203,11 @@ static const struct {
     {"POST", "/files", e2b_files_post},
 };
 
+const char *e2b_inside_path(size_t i)
+{
+    return i < ARRAY_SIZE(routes) ? routes[i].path : NULL;
+}
+
 static int route(struct inside *in, struct err *e)
 {
     const char *method = http_request_method(in->req);

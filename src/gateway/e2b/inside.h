@@ -78,3 +78,6 @@ int e2b_fs_make_dir(struct inside *in, json_t *body, struct err *e);
 int e2b_fs_move(struct inside *in, json_t *body, struct err *e);
 int e2b_fs_remove(struct inside *in, json_t *body, struct err *e);
 int e2b_fs_watch(struct inside *in, json_t *body, struct err *e);
+int e2b_fs_create_watcher(struct inside *in, json_t *body, struct err *e);
+int e2b_fs_watcher_events(struct inside *in, json_t *body, struct err *e);
+int e2b_fs_remove_watcher(struct inside *in, json_t *body, struct err *e);

@@ -8,11 +8,13 @@
 #include "gateway/e2b/box.h"
 #include "gateway/e2b/e2b.h"
 #include "gateway/e2b/live.h"
+#include "gateway/e2b/watchers.h"
 #include "gateway/tokens.h"
 
 struct e2b {
-    struct live_set *live;  /* owned */
-    pthread_mutex_t search; /* held while a signature's sandbox is looked for: one at a time */
+    struct live_set *live;     /* owned */
+    struct watchers *watchers; /* owned */
+    pthread_mutex_t search;    /* held while a signature's sandbox is looked for: one at a time */
 };
 
 /* --- answers --- */

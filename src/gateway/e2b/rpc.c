@@ -38,6 +38,9 @@ static const struct rpc_method {
     {"/filesystem.Filesystem/Move", RPC_UNARY, e2b_fs_move},
     {"/filesystem.Filesystem/Remove", RPC_UNARY, e2b_fs_remove},
     {"/filesystem.Filesystem/WatchDir", RPC_SERVER_STREAM, e2b_fs_watch},
+    {"/filesystem.Filesystem/CreateWatcher", RPC_UNARY, e2b_fs_create_watcher},
+    {"/filesystem.Filesystem/GetWatcherEvents", RPC_UNARY, e2b_fs_watcher_events},
+    {"/filesystem.Filesystem/RemoveWatcher", RPC_UNARY, e2b_fs_remove_watcher},
 };
 
 static const struct rpc_method *find_method(const char *path)
@@ -48,6 +51,11 @@ static const struct rpc_method *find_method(const char *path)
         }
     }
     return NULL;
+}
+
+const char *rpc_path(size_t i)
+{
+    return i < ARRAY_SIZE(methods) ? methods[i].path : NULL;
 }
 
 bool rpc_is_path(const char *path)

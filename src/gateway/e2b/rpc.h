@@ -12,6 +12,8 @@
 /* A message: SendInput carries up to some megabytes of base64. */
 #define RPC_MESSAGE_MAX (16u << 20)
 
+/* The paths of all methods, for the comparison with the docs; NULL: there are no more. */
+const char *rpc_path(size_t i);
 /* Is the path one of a service of ours, or would it be? */
 bool rpc_is_path(const char *path);
 /* How a failure of this request is told. */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * filesystem.Filesystem/WatchDir: our daemon's lines as envelopes. A rename is told as inotify's users know it: the old
- * name is renamed, the new one created. Lost events end the stream with an error, for a client would not learn of them
- * otherwise.
+ * filesystem.Filesystem/WatchDir: our daemon's lines as envelopes. Lost events end the stream with an error, for a client
+ * would not learn of them otherwise.
  */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "gateway/e2b/change.h"
 #include "gateway/e2b/entry.h"
 #include "gateway/e2b/rpc.h"
 
@@ -41,54 +41,23 @@ static void add_entry(struct watching *w, const char *path, json_t *event)
     }
 }
 
-static int send_event(struct watching *w, const char *type, const char *name, const char *path,
-                      struct err *e)
-{
-    json_t *event = json_pack("{s:s, s:s}", "name", name[0] ? name : ".", "type", type);
-
-    ASSERT(event);
-    add_entry(w, path, event);
-    return send_it(w, json_pack("{s:o}", "filesystem", event), e);
-}
-
-/* 1: that was the end of what is watched. */
 static int take_event(struct watching *w, json_t *line, struct err *e)
 {
-    static const struct {
-        const char *ours;
-        const char *theirs;
-        bool has_entry;
-    } types[] = {
-        {"create", "EVENT_TYPE_CREATE", true},
-        {"write", "EVENT_TYPE_WRITE", true},
-        {"chmod", "EVENT_TYPE_CHMOD", true},
-        {"remove", "EVENT_TYPE_REMOVE", false},
-    };
-    const char *type = json_get_string(line, "type", "");
-    const char *name = json_get_string(line, "name", "");
-    const char *path = json_get_string(line, "path", NULL);
-    int r;
+    struct fs_change changes[FS_CHANGES_MAX];
+    int n;
+    int r = 0;
 
-    if (str_eq(type, "ready")) {
+    if (fs_change_is_ready(line)) {
         return send_it(w, json_pack("{s:{}}", "start"), e);
     }
-    if (str_eq(type, "overflow")) {
-        return err_set(e, -EIO, "events_lost",
-                       "there were more events than could be told: look for "
-                       "yourself and watch again");
+    n = fs_changes_of(line, changes, e);
+    for (int i = 0; i < n && r == 0; i++) {
+        json_t *event = fs_change_event(&changes[i]);
+
+        add_entry(w, changes[i].path, event);
+        r = send_it(w, json_pack("{s:o}", "filesystem", event), e);
     }
-    if (str_eq(type, "rename")) {
-        r = send_event(w, "EVENT_TYPE_RENAME", name, NULL, e);
-        return r < 0 ? r
-                     : send_event(w, "EVENT_TYPE_CREATE", json_get_string(line, "to_name", ""),
-                                  json_get_string(line, "to", NULL), e);
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
-        if (str_eq(types[i].ours, type)) {
-            return send_event(w, types[i].theirs, name, types[i].has_entry ? path : NULL, e);
-        }
-    }
-    return 0;
+    return n < 0 ? n : r;
 }
 
 static int take_lines(struct watching *w, struct err *e)
@@ -165,8 +134,7 @@ static int run(struct watching *w, struct err *e)
     return r;
 }
 
-/* A file is no directory to E2B, though our daemon would watch it. */
-static int check_directory(struct inside *in, const char *path, struct err *e)
+int fs_check_directory(struct inside *in, const char *path, struct err *e)
 {
     cleanup_json json_t *entry = NULL;
     int r = fs_entry(in, path, &entry, e);
@@ -198,7 +166,7 @@ int e2b_fs_watch(struct inside *in, json_t *body, struct err *e)
     int r = inside_path(rpc_string(body, "path", NULL), &path, e);
 
     if (r == 0) {
-        r = check_directory(in, path, e);
+        r = fs_check_directory(in, path, e);
     }
     if (r < 0) {
         return r;
