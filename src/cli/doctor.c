@@ -38,9 +38,9 @@ void finding_bad(struct finding *f, enum doctor_level level, const char *fix, co
 
 static void check_programs(const struct doctor *d, struct finding *f)
 {
-    static const char *const programs[] = {"space-setup", "space-node-manager",
-                                           "space-sandbox-manager", "space-gateway",
-                                           "space-daemon"};
+    static const char *const programs[] = {"space-setup",           "space-node-manager",
+                                           "space-sandbox-manager", "space-network-gateway",
+                                           "space-gateway",         "space-daemon"};
 
     for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
         cleanup_free char *path = xasprintf("%s/%s", d->host.libexec_dir, programs[i]);
@@ -69,7 +69,7 @@ static void check_paths(const struct doctor *d, struct finding *f)
 static void check_users(const struct doctor *d, struct finding *f)
 {
     const char *const users[] = {d->host.gateway_user, d->host.sandbox_user,
-                                 d->host.credential_user};
+                                 d->host.credential_user, d->host.network_user};
 
     for (size_t i = 0; i < ARRAY_SIZE(users); i++) {
         if (!getpwnam(users[i])) {
@@ -78,7 +78,7 @@ static void check_users(const struct doctor *d, struct finding *f)
             return;
         }
     }
-    finding_ok(f, "users %s, %s and %s", users[0], users[1], users[2]);
+    finding_ok(f, "users %s, %s, %s and %s", users[0], users[1], users[2], users[3]);
 }
 
 static void check_guest(const struct doctor *d, struct finding *f)

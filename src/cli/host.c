@@ -19,6 +19,7 @@
 #include "credential/client.h"
 #include "http/authority.h"
 #include "http/client.h"
+#include "ipc/netgate.h"
 #include "wire/url.h"
 
 #define HEALTH_MS 1000u
@@ -30,6 +31,7 @@ static const struct {
     [HOST_NODE_MANAGER] = {"node manager", "space-node-manager"},
     [HOST_SANDBOX_MANAGER] = {"sandbox manager", "space-sandbox-manager"},
     [HOST_CREDENTIAL_MANAGER] = {"credential manager", "space-credential-manager"},
+    [HOST_NETWORK_GATEWAY] = {"network gateway", "space-network-gateway"},
     [HOST_GATEWAY] = {"gateway", "space-gateway"},
 };
 
@@ -71,6 +73,8 @@ void host_init(struct host *host, const struct args *a)
         .domain = host_or(a->domain, a->tls && !a->tls_cert ? HOST_TLS_DOMAIN : HOST_DOMAIN),
         .warm = a->warm,
         .credential_user = host_or(a->credential_user, HOST_CREDENTIAL_USER),
+        .network_user = host_or(a->network_user, HOST_NETWORK_USER),
+        .resolver = a->resolver,
     };
     if (!a->tls && !a->tls_cert) {
         return;
@@ -253,9 +257,9 @@ int host_node_call(const struct host *host, const char *method, const char *targ
 }
 
 /* Only its own user may speak to it; that somebody listens is all that can be seen. */
-static int host_node_manager_listens(const struct host *host, struct err *e)
+static int host_listens(const struct host *host, const char *socket, struct err *e)
 {
-    cleanup_free char *path = xasprintf("%s/node-manager.sock", host->run_dir);
+    cleanup_free char *path = xasprintf("%s/%s", host->run_dir, socket);
     cleanup_close int fd = sock_connect_unix(path, SOCK_SEQPACKET, e);
 
     return fd < 0 ? fd : 0;
@@ -267,13 +271,15 @@ int host_health(const struct host *host, enum host_service service, struct err *
 
     switch (service) {
     case HOST_NODE_MANAGER:
-        return host_node_manager_listens(host, e);
+        return host_listens(host, "node-manager.sock", e);
     case HOST_SANDBOX_MANAGER:
         return host_node_call(host, "GET", "/v1/health", deadline_in_ms(HEALTH_MS), /* ret */ NULL,
                               e);
     case HOST_CREDENTIAL_MANAGER:
         url = xasprintf("unix:%s/" CREDENTIAL_SOCKET, host->run_dir);
         return host_get(url, "GET", "/v1/health", deadline_in_ms(HEALTH_MS), /* ret */ NULL, e);
+    case HOST_NETWORK_GATEWAY:
+        return host_listens(host, NETGATE_SOCKET, e);
     case HOST_GATEWAY:
         url = host_url(host);
         return host_get(url, "GET", "/v1/health", deadline_in_ms(HEALTH_MS), /* ret */ NULL, e);

@@ -51,6 +51,8 @@ struct args {
     const char *gateway_user;
     const char *sandbox_user;
     const char *credential_user;
+    const char *network_user;
+    const char *resolver;
     uint64_t pool_mib;
     bool tls;
     const char *tls_listen;

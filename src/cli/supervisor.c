@@ -320,13 +320,17 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
                                   h->warm},
         [HOST_CREDENTIAL_MANAGER] = {program, "--state-dir", credential_dir, "--run-dir",
                                      h->run_dir, "--gateway-user", h->gateway_user,
-                                     "--sandbox-user", h->sandbox_user},
+                                     "--sandbox-user", h->sandbox_user, "--network-user",
+                                     h->network_user},
+        [HOST_NETWORK_GATEWAY] = {program, "--run-dir", h->run_dir, "--peer-user", h->sandbox_user,
+                                  h->resolver ? "--resolver" : NULL, h->resolver},
         [HOST_GATEWAY] = {program, "--state-dir", gateway_dir, "--run-dir", h->run_dir, "--listen",
                           h->listen},
     };
     const char *const users[HOST_SERVICE_COUNT_] = {
         [HOST_SANDBOX_MANAGER] = h->sandbox_user,
         [HOST_CREDENTIAL_MANAGER] = h->credential_user,
+        [HOST_NETWORK_GATEWAY] = h->network_user,
         [HOST_GATEWAY] = h->gateway_user,
     };
     struct service *s = &sup->services[which];

@@ -65,6 +65,10 @@ static const struct opt up_opts[] = {
           "who the sandbox manager runs as (space-sandbox)"),
     VALUE(OPT_TEXT, "credential-user", 0, "USER", credential_user,
           "who the credential manager runs as (space-credential)"),
+    VALUE(OPT_TEXT, "network-user", 0, "USER", network_user,
+          "who the network gateway runs as (space-network)"),
+    VALUE(OPT_TEXT, "resolver", 0, "ADDRESS[:PORT]", resolver,
+          "the name server for sandboxes (those of /etc/resolv.conf)"),
     FLAG("no-setup", 0, no_setup, "do not make users, folders and the pool; they are there"),
     OPT_END,
 };

@@ -215,6 +215,7 @@ static void write_files(int etc_fd, const char *hostname, const char *machine_id
 {
     write_file(etc_fd, "hostname", hostname);
     write_file(etc_fd, "machine-id", machine_id);
+    write_file(etc_fd, "resolv.conf", NETWORK_RESOLV_CONF);
 }
 
 void mount_write_identity(const char *hostname, const char *machine_id)

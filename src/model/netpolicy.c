@@ -144,17 +144,35 @@ struct netpolicy_verdict netpolicy_judge(const struct netpolicy *policy,
     return v;
 }
 
-bool netpolicy_addr_allowed(const struct netpolicy *policy, struct in_addr addr, uint16_t port)
+/* The first cidr rule for the address; with any port, the first that allows or that is of all ports. */
+static const struct netrule *addr_rule(const struct netpolicy *p, struct in_addr addr,
+                                       uint16_t port)
 {
-    for (size_t k = 0; k < policy->n_by_addr; k++) {
-        const struct netrule *rule = &policy->rules[policy->by_addr[k]];
+    for (size_t k = 0; k < p->n_by_addr; k++) {
+        const struct netrule *rule = &p->rules[p->by_addr[k]];
+        bool all_ports = rule->port_min == 1 && rule->port_max == UINT16_MAX;
+        bool fits = port == NETPOLICY_ANY_PORT ? all_ports || rule->action != NETPOLICY_DENY
+                                               : port >= rule->port_min && port <= rule->port_max;
 
-        if (rule->kind == NETRULE_CIDR && rule_holds(rule, addr) && port >= rule->port_min &&
-            port <= rule->port_max) {
-            return rule->action != NETPOLICY_DENY;
+        if (rule->kind == NETRULE_CIDR && rule_holds(rule, addr) && fits) {
+            return rule;
         }
     }
-    return netpolicy_addr_public(addr);
+    return NULL;
+}
+
+bool netpolicy_addr_named(const struct netpolicy *policy, struct in_addr addr, uint16_t port)
+{
+    const struct netrule *rule = addr_rule(policy, addr, port);
+
+    return rule && rule->action != NETPOLICY_DENY;
+}
+
+bool netpolicy_addr_allowed(const struct netpolicy *policy, struct in_addr addr, uint16_t port)
+{
+    const struct netrule *rule = addr_rule(policy, addr, port);
+
+    return rule ? rule->action != NETPOLICY_DENY : netpolicy_addr_public(addr);
 }
 
 /* The first of this name's rules, if before *best, that says something of all connections or allows some. */
@@ -227,4 +245,34 @@ void netpolicy_explain(const struct netpolicy *policy, const struct netpolicy_ve
         print_rule(&policy->rules[verdict->rule], text, sizeof(text));
         snprintf(ret, size, "rule %d: %s", verdict->rule, text);
     }
+}
+
+int netpolicy_explain_json(const struct netpolicy *policy, json_t *question, json_t **ret,
+                           struct err *e)
+{
+    const char *host = json_get_string(question, "host", "");
+    int64_t port = json_get_int(question, "port", 0);
+    char name[NETPOLICY_NAME_MAX + 1] = "";
+    struct netpolicy_query query = {.name = name,
+                                    .method = json_get_string(question, "method", NULL),
+                                    .path = json_get_string(question, "path", "/")};
+    struct netpolicy_verdict verdict;
+    char text[NETPOLICY_NAME_MAX + 160];
+
+    if (port < 1 || port > UINT16_MAX) {
+        return err_field(e, -EINVAL, "out_of_range", "port", "'port' must be from 1 to 65535");
+    }
+    if (netpolicy_parse_addr(host, strlen(host), &query.addr) < 0 &&
+        netpolicy_name(host, strlen(host), name) < 0) {
+        return err_field(e, -EINVAL, "invalid_field", "host",
+                         "'host' must be a host name or an IPv4 address");
+    }
+    query.port = (uint16_t)port;
+    verdict = netpolicy_judge(policy, &query);
+    netpolicy_explain(policy, &verdict, text, sizeof(text));
+    *ret = json_pack("{s:s, s:s, s:b, s:b}", "action", netpolicy_action_name(verdict.action),
+                     "explanation", text, "resolves", name[0] && netpolicy_resolves(policy, name),
+                     "observed", verdict.action == NETPOLICY_DENY && policy->observe);
+    json_object_set_new(*ret, "rule", verdict.rule >= 0 ? json_integer(verdict.rule) : json_null());
+    return 0;
 }

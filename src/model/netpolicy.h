@@ -89,13 +89,25 @@ struct netpolicy_verdict {
  */
 struct netpolicy_verdict netpolicy_judge(const struct netpolicy *policy,
                                          const struct netpolicy_query *query);
-/* May a named connection go to this address, which was resolved for its name? */
+/*
+ * May a named connection go to this address, which was resolved for its name? NETPOLICY_ANY_PORT: may one on
+ * some port?
+ */
+#define NETPOLICY_ANY_PORT 0
 bool netpolicy_addr_allowed(const struct netpolicy *policy, struct in_addr addr, uint16_t port);
+/* Does the first cidr rule that holds the address let it be reached? Then it may be one of the host's own. */
+bool netpolicy_addr_named(const struct netpolicy *policy, struct in_addr addr, uint16_t port);
 /* Could any connection to that name be anything but denied? Else the name is not resolved. */
 bool netpolicy_resolves(const struct netpolicy *policy, const char *name);
 /* "rule 3 (allow *.example.com, ports 443)", "the preset 'registries'", "no rule: denied". */
 void netpolicy_explain(const struct netpolicy *policy, const struct netpolicy_verdict *verdict,
                        char *ret, size_t size);
+/*
+ * {"host", "port", "method"?, "path"?} judged: {"action", "rule", "explanation", "resolves"}. The host may be an
+ * address. -EINVAL naming the field.
+ */
+MUST_CHECK int netpolicy_explain_json(const struct netpolicy *policy, json_t *question,
+                                      json_t **ret, struct err *e);
 const char *netpolicy_action_name(enum netpolicy_action action);
 
 /*

@@ -9,6 +9,7 @@
 #include "sandbox/checkpoint.h"
 #include "sandbox/console.h"
 #include "sandbox/guest.h"
+#include "sandbox/network.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,6 +42,7 @@ int bring_down(struct resident *res, struct err *e)
     if (m) {
         uint32_t slot = machine_record(m)->slot;
 
+        network_detach(res);
         r = machine_kill(m, e);
         if (r < 0) {
             return r; /* it keeps its machine, its slot and its record: nothing else may use them */
@@ -173,9 +175,11 @@ static void name_host(const struct resident *res, char ret[static HOSTNAME_SIZE]
 
 int bring_let_run(struct resident *res, uint64_t deadline_ns, struct err *e)
 {
-    int r = FAULT("machine.resume") ? err_wrap(e, -EIO, "letting the machine run")
-                                    : machine_resume(res->machine, deadline_ns, e);
+    int r;
 
+    network_attach(res); /* before its first packet */
+    r = FAULT("machine.resume") ? err_wrap(e, -EIO, "letting the machine run")
+                                : machine_resume(res->machine, deadline_ns, e);
     if (r == 0) {
         r = bring_attach(res, res->machine, deadline_ns, e);
     }

@@ -8,6 +8,7 @@
 #include "sandbox/fresh.h"
 #include "sandbox/history.h"
 #include "sandbox/lifecycle.h"
+#include "sandbox/network.h"
 #include "sandbox/restore.h"
 
 #include <stdio.h>
@@ -37,6 +38,7 @@ static void describe_child(const struct forking *f, size_t i, struct record *rec
     random_bytes(machine_id, sizeof(machine_id));
     hex_encode(machine_id, sizeof(machine_id), rec->machine_id);
     rec->env = f->wish->env ? json_deep_copy(f->wish->env) : json_incref(parent->env);
+    rec->network = network_policy(f->parent);
     rec->state = SANDBOX_STATE_CREATING;
     rec->reason[0] = '\0';
     rec->created_at_ms = clock_wall_ms();

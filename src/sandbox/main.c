@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "http/route.h"
 #include "sandbox/monitor.h"
+#include "sandbox/network.h"
 #include "sandbox/node.h"
 #include "sandbox/reaper.h"
 #include "sandbox/recover.h"
@@ -212,6 +213,7 @@ static int serve(struct node *node, const struct options *o, struct err *e)
     struct scheduler *scheduler;
     struct recovery *recovery;
     struct monitor *monitor;
+    struct network *network;
     int r;
 
     server = http_server_new(&(struct http_server_opts){.handler = handle,
@@ -228,9 +230,11 @@ static int serve(struct node *node, const struct options *o, struct err *e)
         recovery = recovery_start(node);
         monitor = monitor_start(node, recovery);
         scheduler = scheduler_start(node);
+        network = network_start(node);
         log_info(NULL, "serving on %s; VMM %s, %s", socket, node->vmm_version,
                  node_accel_name(node->accel));
         r = http_server_run(server, e);
+        network_stop(network);
         scheduler_stop(scheduler);
         monitor_stop(monitor);
         recovery_stop(recovery);

@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "ipc/netgate.h"
 #include "machine/tsc.h"
 #include "sandbox/base.h"
 #include "sandbox/resident.h"
@@ -88,6 +89,7 @@ int node_open(const struct node_options *options, struct node **ret, struct err 
 {
     CLEANUP(node_closep) struct node *node = xnew(struct node);
     cleanup_free char *socket = xasprintf("%s/node-manager.sock", options->run_dir);
+    cleanup_free char *gate_socket = xasprintf("%s/" NETGATE_SOCKET, options->run_dir);
     int r;
 
     node->state_dir = options->state_dir;
@@ -100,6 +102,7 @@ int node_open(const struct node_options *options, struct node **ret, struct err 
     node->host.driver = &machine_driver_qemu;
     node->host.run_dir = options->run_dir;
     node->host.priv = priv_client_new(socket);
+    node->netgate = netgate_new(gate_socket);
     r = open_pool(node, e);
     if (r == 0) {
         r = node->host.driver->probe(node->vmm_version, e);
@@ -124,6 +127,7 @@ void node_close(struct node *node)
     resident_free_all(node);
     base_free_all(node);
     priv_client_free(node->host.priv);
+    netgate_free(node->netgate);
     fd_close(node->pool_fd);
     fd_close(node->templates_fd);
     fd_close(node->machines_fd);

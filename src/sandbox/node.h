@@ -26,6 +26,7 @@
 
 struct resident;
 struct base;
+struct netgate;
 
 struct node {
     const char *state_dir; /* borrowed: lives as long as main */
@@ -46,6 +47,9 @@ struct node {
     char guest_id[65]; /* names kernel and initrd; part of a base machine's identity */
     enum qemu_accel accel;
     char accel_why[200]; /* for people: why it is not KVM */
+
+    struct netgate *netgate; /* owned: the network gateway's control socket */
+    bool network_dirty;      /* atomic: see network.c */
 
     struct warm *warm;     /* borrowed: main's; NULL: no warm machines */
     struct reaper *reaper; /* borrowed: main's */

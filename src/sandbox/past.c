@@ -70,7 +70,10 @@ static void *past_main(void *arg)
 void past_begin(struct past *past, struct resident *res, const struct snapshot *target,
                 uint32_t disk_n)
 {
-    *past = (struct past){.target = target, .next = resident_new_unlisted(res->node, &res->record)};
+    *past = (struct past){.target = target};
+    pthread_mutex_lock(&res->lock); /* its network policy may be changed at any time */
+    past->next = resident_new_unlisted(res->node, &res->record);
+    pthread_mutex_unlock(&res->lock);
     past->next->record.disk_n = disk_n;
     past->next->record.has_machine = false;
     ASSERT(pthread_create(&past->thread, NULL, past_main, past) == 0);

@@ -17,6 +17,8 @@ void record_done(struct record *rec)
 {
     json_decref(rec->env);
     rec->env = NULL;
+    netpolicy_unref(rec->network);
+    rec->network = NULL;
 }
 
 static int copy_field(json_t *root, const char *name, char *dst, size_t size)
@@ -41,6 +43,18 @@ int record_end_from_json(json_t *body, int64_t *ret_end_at_ms, enum sandbox_at_e
     return 0;
 }
 
+static int read_network(json_t *body, const struct netpolicy **ret, struct err *e)
+{
+    json_t *object = json_object_get(body, "network");
+    struct netpolicy *policy = NULL;
+    int r = json_is_object(object) ? netpolicy_from_json(object, &policy, e) : 0;
+
+    if (r == 0) {
+        *ret = policy;
+    }
+    return r;
+}
+
 int record_from_request(json_t *body, struct record *ret, struct err *e)
 {
     static const struct json_field fields[] = {
@@ -54,6 +68,7 @@ int record_from_request(json_t *body, struct record *ret, struct err *e)
         {"org", JSON_FIELD_STRING, JSON_NULLABLE},
         {"project", JSON_FIELD_STRING, JSON_NULLABLE},
         {"policy", JSON_FIELD_OBJECT, JSON_NULLABLE},
+        {"network", JSON_FIELD_OBJECT, JSON_NULLABLE},
         {"end_at_ms", JSON_FIELD_INT, 0},
         {"at_end", JSON_FIELD_STRING, 0},
     };
@@ -82,6 +97,10 @@ int record_from_request(json_t *body, struct record *ret, struct err *e)
         copy_field(body, "org", rec.org, sizeof(rec.org)) < 0 ||
         copy_field(body, "project", rec.project, sizeof(rec.project)) < 0) {
         return err_set(e, -EINVAL, "invalid_field", "a name is too long");
+    }
+    r = read_network(body, &rec.network, e);
+    if (r < 0) {
+        return r;
     }
     random_bytes(machine_id, sizeof(machine_id));
     hex_encode(machine_id, sizeof(machine_id), rec.machine_id);
@@ -122,6 +141,9 @@ json_t *record_to_json(const struct record *rec)
 
     ASSERT(root);
     json_object_set_new(root, "policy", policy_to_json(&rec->policy));
+    if (rec->network) {
+        json_object_set(root, "network", netpolicy_json(rec->network));
+    }
     json_object_set_new(root, "end_at_ms", json_integer(rec->end_at_ms));
     json_object_set_new(root, "at_end", json_string(sandbox_at_end_name(rec->at_end)));
     json_object_set_new(root, "paused_at_ms", json_integer(rec->paused_at_ms));
@@ -173,7 +195,8 @@ int record_from_json(json_t *root, struct record *ret)
         !sandbox_state_parse(json_get_string(root, "state", ""), &rec.state) ||
         shape_from_json(root, &rec.shape, NULL) < 0 ||
         (policy && policy_from_json(policy, &rec.policy, NULL) < 0) ||
-        machine_from_json(json_object_get(root, "machine"), &rec) < 0) {
+        machine_from_json(json_object_get(root, "machine"), &rec) < 0 ||
+        read_network(root, &rec.network, NULL) < 0) {
         return -EBADMSG;
     }
     rec.accel =

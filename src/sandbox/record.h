@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "machine/machine.h"
 #include "model/names.h"
+#include "model/netpolicy.h"
 #include "model/policy.h"
 #include "model/sandbox-state.h"
 #include "model/sandbox.h"
@@ -36,13 +37,14 @@ struct record {
     enum sandbox_at_end at_end;
     int64_t paused_at_ms; /* its time stands still since then; 0: it does not */
     struct policy policy;
-    bool wake_on_request; /* while paused: the next request resumes it */
-    uint32_t disk_n;      /* which subvolume is the disk: see snapshot.h */
-    uint32_t last_n;      /* the highest number ever used */
-    uint32_t parent_n;    /* the snapshot that the present came after */
-    char origin[ID_SIZE]; /* it was forked from this sandbox; "": it was not */
-    uint32_t origin_n;    /* the snapshot there that its life began after; 0: none */
-    bool has_machine;     /* machine says which */
+    const struct netpolicy *network; /* owned: a reference; NULL: none, nothing may be reached */
+    bool wake_on_request;            /* while paused: the next request resumes it */
+    uint32_t disk_n;                 /* which subvolume is the disk: see snapshot.h */
+    uint32_t last_n;                 /* the highest number ever used */
+    uint32_t parent_n;               /* the snapshot that the present came after */
+    char origin[ID_SIZE];            /* it was forked from this sandbox; "": it was not */
+    uint32_t origin_n;               /* the snapshot there that its life began after; 0: none */
+    bool has_machine;                /* machine says which */
     struct machine_record machine;
 };
 

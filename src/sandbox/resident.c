@@ -51,6 +51,9 @@ static struct resident *resident_new(struct node *node, const struct record *rec
     res->refs = 2; /* the list's and the caller's */
     res->record = *rec;
     json_incref(res->record.env);
+    if (res->record.network) {
+        res->record.network = netpolicy_ref(res->record.network);
+    }
     res->disk_fd = FD_NONE;
     pthread_mutex_init(&res->op, NULL);
     pthread_mutex_init(&res->lock, NULL);

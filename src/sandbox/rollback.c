@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "sandbox/bring.h"
 #include "sandbox/history.h"
+#include "sandbox/network.h"
 #include "sandbox/past.h"
 #include "sandbox/reaper.h"
 #include "sandbox/template.h"
@@ -29,6 +30,7 @@ static int switch_over(struct resident *res, struct past *past, struct err *e)
     wanted.at_end = res->record.at_end;
     wanted.paused_at_ms = res->record.paused_at_ms;
     pthread_mutex_unlock(&res->lock);
+    wanted.network = network_policy(res);
     record_enter(&wanted, SANDBOX_STATE_RUNNING);
     wanted.last_n = res->record.last_n;
     wanted.parent_n = past->target->n;
@@ -36,6 +38,7 @@ static int switch_over(struct resident *res, struct past *past, struct err *e)
     r = FAULT("rollback.machine_ready")
             ? -EIO
             : record_write(res->node->records_fd, &wanted, RECORD_SURVIVES_HOST);
+    netpolicy_unref(wanted.network);
     if (r < 0) {
         return err_wrap(e, r, "writing the record");
     }
@@ -47,9 +50,11 @@ static int switch_over(struct resident *res, struct past *past, struct err *e)
     res->machine = TAKE_PTR(next->machine);
     res->channel = TAKE_PTR(next->channel);
     res->disk_fd = TAKE_FD(next->disk_fd);
+    wanted.network = res->record.network; /* whose reference stays where it is */
     res->record = wanted; /* env is the same object in both, with a reference each */
     pthread_mutex_unlock(&res->lock);
     next->machine = old_machine;
+    next->record.has_machine = false; /* the network is the other one's */
     next->disk_fd = old_disk;
     reaper_take(res->node->reaper, TAKE_PTR(past->next), &old_subvolume);
     return 0;
@@ -93,6 +98,7 @@ static void let_present_go_on(struct resident *res)
     if (!res->machine || resident_state(res) != SANDBOX_STATE_RUNNING) {
         return;
     }
+    network_attach(res);
     if (machine_resume(res->machine, deadline_in_ms(DEADLINE_MS), &e) < 0) {
         log_error(&(struct log_ctx){.sandbox = res->record.id}, "after a failed rollback: %s",
                   e.msg);

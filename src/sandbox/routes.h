@@ -24,3 +24,11 @@ http_handler_fn route_history;
 http_handler_fn route_end;
 http_handler_fn route_policy;
 http_handler_fn route_trace;
+
+/* routes-network.c */
+MUST_CHECK int route_network_get(struct http_request *req, struct err *e);
+MUST_CHECK int route_network_set(struct http_request *req, struct err *e);
+MUST_CHECK int route_network_log(struct http_request *req, struct err *e);
+MUST_CHECK int route_network_proposal(struct http_request *req, struct err *e);
+MUST_CHECK int route_network_explain(struct http_request *req, struct err *e);
+MUST_CHECK int route_network_answer(struct http_request *req, struct err *e);

@@ -7,6 +7,7 @@
 #include "sandbox/bring.h"
 #include "sandbox/disk.h"
 #include "sandbox/guest.h"
+#include "sandbox/network.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -213,6 +214,7 @@ int warm_machine_give(struct resident *from, struct resident *to, struct err *e)
     to->record.accel = from->record.accel;
     to->record.started_at_ms = clock_wall_ms();
     pthread_mutex_unlock(&to->lock);
+    network_attach(to);
     resident_unref(from);
     return 0;
 }

@@ -64,8 +64,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-if name == "space-node-manager":
-    path = os.path.join(run_dir, "node-manager.sock")
+if name in ("space-node-manager", "space-network-gateway"):
+    path = os.path.join(run_dir, "node-manager.sock" if name == "space-node-manager" else "network/gateway.sock")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     if os.path.exists(path):
         os.unlink(path)
     s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -11,8 +11,9 @@ import time
 
 from harness import Failed, Skip, check, contains, equal, main, until, WAIT_S
 
-PROGRAMS = ("space-setup", "space-node-manager", "space-sandbox-manager", "space-credential-manager", "space-gateway")
-SERVICES = ("node manager", "sandbox manager", "credential manager", "gateway")
+PROGRAMS = ("space-setup", "space-node-manager", "space-sandbox-manager", "space-credential-manager",
+            "space-network-gateway", "space-gateway")
+SERVICES = ("node manager", "sandbox manager", "credential manager", "network gateway", "gateway")
 
 
 class Host:
@@ -46,7 +47,7 @@ class Host:
     def up_args(self, *more):
         return ["up", *self.args(), "--listen", self.listen, "--libexec-dir", self.libexec, "--log-dir",
                 self.env.home + "/log", "--gateway-user", "root", "--sandbox-user", "root", "--credential-user",
-                "root", *more]
+                "root", "--network-user", "root", *more]
 
     def how(self, program, **how):
         json.dump(how, open(self.run_dir + "/test-%s.json" % program, "w"))
@@ -158,7 +159,7 @@ def a_killed_service_is_started_again(env, host):
         os.kill(before[-1] if program != "space-gateway" else before[0], signal.SIGKILL)
         until(lambda: len(host.starts(program)) > len(before), program + " starts again")
     until(lambda: host.status()["healthy"], "all is well again")
-    equal([s["restarts"] for s in host.status()["services"]], [1, 1, 1, 1])
+    equal([s["restarts"] for s in host.status()["services"]], [1] * len(SERVICES))
     contains(open(env.home + "/log/space-up.log").read(), "SIGKILL")
 
 

@@ -27,6 +27,8 @@ static const struct {
      offsetof(struct setup, sandbox_user)},
     {"credential-user", "the credential manager's user (space-credential)",
      offsetof(struct setup, credential_user)},
+    {"network-user", "the network gateway's user (space-network)",
+     offsetof(struct setup, network_user)},
 };
 
 int setup_folder(const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *e)
@@ -94,6 +96,7 @@ static int setup_up(struct setup *s, struct err *e)
         {s->state_dir, "/guest", NULL, NULL, 0755},
         {s->run_dir, "", NULL, &s->sandbox_gid, 01775},
         {s->run_dir, "/credential", &s->credential_uid, &s->credential_gid, 0755},
+        {s->run_dir, "/network", &s->network_uid, &s->network_gid, 0755},
     };
     char path[4096];
     int r = fs_mkdir_all(s->state_dir, 0755);
@@ -175,6 +178,7 @@ int main(int argc, char **argv)
         .gateway_user = "space-gateway",
         .sandbox_user = "space-sandbox",
         .credential_user = "space-credential",
+        .network_user = "space-network",
     };
     const char *verb;
     struct err e = {0};

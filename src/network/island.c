@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "network/island.h"
+
+#include "base/clock.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+/* A person may be at lunch; programs give up after a minute or two, and come again. */
+#define ASK_WAIT_MS (2ull * 60 * 1000)
+/* How long an answer counts without having become a rule. */
+#define ANSWER_KEEP_MS (60ull * 60 * 1000)
+/* Nobody has answered: the next try asks again. */
+#define SILENCE_KEEP_MS 5000u
+
+struct island *island_new(const struct island_options *options)
+{
+    struct island *island = xnew(struct island);
+
+    island->owner = options->owner;
+    island->worker = options->worker;
+    island->intercept = options->intercept;
+    island->policy = netpolicy_none();
+    island->resolver = resolver_new(options->worker, options->servers);
+    island->tcp_fd = FD_NONE;
+    island->dns_fd = FD_NONE;
+    return island;
+}
+
+static void stop_listening(struct island *island)
+{
+    loop_io_free(island->tcp_io);
+    loop_io_free(island->dns_io);
+    island->tcp_io = NULL;
+    island->dns_io = NULL;
+    island->tcp_fd = fd_close(island->tcp_fd);
+    island->dns_fd = fd_close(island->dns_fd);
+}
+
+static void ask_free(struct ask *ask)
+{
+    free(ask->name);
+    free(ask);
+}
+
+static void forget_asks(struct island *island)
+{
+    while (island->asks) {
+        struct ask *ask = island->asks;
+
+        island->asks = ask->next;
+        ask_free(ask);
+    }
+    island->n_asks = 0;
+}
+
+void island_free(struct island *island)
+{
+    if (!island) {
+        return;
+    }
+    conn_reset_all(island);
+    names_forget_all(island);
+    stop_listening(island);
+    if (island->intercept) {
+        intercept_drop(island->intercept, island->owner.sandbox, NULL);
+    }
+    forget_asks(island);
+    resolver_free(island->resolver);
+    egress_done(&island->log);
+    netpolicy_unref(island->policy);
+    free(island);
+}
+
+static void on_tcp(void *arg, uint32_t events)
+{
+    (void)events;
+    conn_accept(arg);
+}
+
+static void on_dns(void *arg, uint32_t events)
+{
+    (void)events;
+    names_receive(arg);
+}
+
+void island_listen_take(struct island *island, int tcp_fd, int dns_fd)
+{
+    struct loop *loop = worker_loop(island->worker);
+
+    stop_listening(island);
+    island->tcp_fd = tcp_fd;
+    island->dns_fd = dns_fd;
+    island->tcp_io = loop_add_io(loop, tcp_fd, EPOLLIN, on_tcp, island);
+    island->dns_io = loop_add_io(loop, dns_fd, EPOLLIN, on_dns, island);
+}
+
+void island_set_policy(struct island *island, const struct netpolicy *policy)
+{
+    const struct netpolicy *before = island->policy;
+
+    island->policy = netpolicy_ref(policy);
+    for (struct ask **at = &island->asks; *at;) { /* what was answered is for the policy of then */
+        struct ask *ask = *at;
+
+        if (ask->answer == NETPOLICY_ASK) {
+            at = &ask->next;
+            continue;
+        }
+        *at = ask->next;
+        ask_free(ask);
+        island->n_asks--;
+    }
+    conn_rejudge_all(island);
+    if (island->intercept) {
+        intercept_drop(island->intercept, island->owner.sandbox, policy);
+    }
+    netpolicy_unref(before);
+}
+
+/* ---- asks ---- */
+
+static struct ask *find_ask(struct island *island, const char *name, struct in_addr addr,
+                            uint16_t port)
+{
+    for (struct ask *ask = island->asks; ask; ask = ask->next) {
+        bool same = name ? ask->name && str_eq(ask->name, name)
+                         : !ask->name && ask->addr.s_addr == addr.s_addr;
+
+        if (same && ask->port == port) {
+            return ask;
+        }
+    }
+    return NULL;
+}
+
+/* The oldest that was answered makes room. */
+static bool make_room(struct island *island)
+{
+    struct ask **oldest = NULL;
+
+    if (island->n_asks < ISLAND_ASKS_MAX) {
+        return true;
+    }
+    for (struct ask **at = &island->asks; *at; at = &(*at)->next) {
+        if ((*at)->answer != NETPOLICY_ASK && (!oldest || (*at)->number < (*oldest)->number)) {
+            oldest = at;
+        }
+    }
+    if (oldest) {
+        struct ask *ask = *oldest;
+
+        *oldest = ask->next;
+        ask_free(ask);
+        island->n_asks--;
+    }
+    return oldest != NULL;
+}
+
+enum netpolicy_action island_ask(struct island *island, const char *name, struct in_addr addr,
+                                 uint16_t port)
+{
+    struct ask *ask = find_ask(island, name, addr, port);
+
+    if (ask) {
+        return ask->answer;
+    }
+    if (!make_room(island)) {
+        return NETPOLICY_DENY;
+    }
+    ask = xnew(struct ask);
+    ask->number = ++island->last_ask;
+    ask->name = name ? xstrdup(name) : NULL;
+    ask->addr = addr;
+    ask->port = port;
+    ask->since_ms = clock_wall_ms();
+    ask->deadline_ns = deadline_in_ms(ASK_WAIT_MS);
+    ask->answer = NETPOLICY_ASK;
+    ask->next = island->asks;
+    island->asks = ask;
+    island->n_asks++;
+    worker_needs_tick(island->worker);
+    return NETPOLICY_ASK;
+}
+
+int island_answer(struct island *island, uint64_t number, bool allow)
+{
+    for (struct ask *ask = island->asks; ask; ask = ask->next) {
+        if (ask->number == number && ask->answer == NETPOLICY_ASK) {
+            ask->answer = allow ? NETPOLICY_ALLOW : NETPOLICY_DENY;
+            ask->deadline_ns = deadline_in_ms(ANSWER_KEEP_MS);
+            conn_asks_changed(island);
+            return 0;
+        }
+    }
+    return -ENOENT;
+}
+
+static void tick_asks(struct island *island, uint64_t now_ns)
+{
+    bool changed = false;
+
+    for (struct ask **at = &island->asks; *at;) {
+        struct ask *ask = *at;
+
+        if (ask->deadline_ns > now_ns) {
+            at = &ask->next;
+        } else if (ask->answer == NETPOLICY_ASK) {
+            ask->answer = NETPOLICY_DENY;
+            ask->deadline_ns = now_ns + SILENCE_KEEP_MS * NS_PER_MS;
+            changed = true;
+            at = &ask->next;
+        } else {
+            *at = ask->next;
+            ask_free(ask);
+            island->n_asks--;
+        }
+    }
+    if (changed) {
+        conn_asks_changed(island);
+    }
+}
+
+json_t *island_asks_json(const struct island *island)
+{
+    json_t *list = json_array();
+
+    for (const struct ask *ask = island->asks; ask; ask = ask->next) {
+        char addr[INET_ADDRSTRLEN];
+
+        inet_ntop(AF_INET, &ask->addr, addr, sizeof(addr));
+        if (ask->answer == NETPOLICY_ASK) {
+            json_array_append_new(list, json_pack("{s:I, s:s?, s:s, s:i, s:I}", "id",
+                                                  (json_int_t)ask->number, "host", ask->name,
+                                                  "addr", addr, "port", (int)ask->port, "since_ms",
+                                                  (json_int_t)ask->since_ms));
+        }
+    }
+    return list;
+}
+
+bool island_tick(struct island *island, uint64_t now_ns)
+{
+    bool conns = conn_tick_all(island, now_ns);
+    bool lookups = resolver_tick(island->resolver, now_ns);
+
+    tick_asks(island, now_ns);
+    return conns || lookups || island->asks;
+}

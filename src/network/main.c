@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * space-network-gateway: what sandboxes may reach, and nothing else. Its stages:
+ *
+ *     1. options, users, resolvers read      now possible: everything that its user may do
+ *     2. no capability, no new privileges,   not any more: becoming more than an ordinary user; reading
+ *        not dumpable                        our memory from another process of the same user
+ *     3. control socket, workers             the sandbox manager may hand sockets over
+ *     4. serving                             bytes of guests and of servers are read from here on
+ *
+ * It may be killed at any time: connections through it break, and the sandbox manager hands the sockets to
+ * the next one.
+ */
+#include "base/log.h"
+#include "base/sock.h"
+#include "credential/client.h"
+#include "ipc/netgate.h"
+#include "network/control.h"
+
+#include <cap-ng.h>
+#include <getopt.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PROGRAM "space-network-gateway"
+#define RESOLV_CONF "/etc/resolv.conf"
+
+struct options {
+    const char *run_dir;
+    const char *peer_user;
+    const char *resolver;
+    const char *workers;
+};
+
+static const char usage[] =
+    "Usage: " PROGRAM " [OPTION]...\n"
+    "Lets sandboxes reach what their policies allow; started by 'space up' or systemd, without "
+    "privileges.\n\n"
+    "  --run-dir DIR          where sockets are (/run/space)\n"
+    "  --peer-user USER       the user besides root that may control it (space-sandbox)\n"
+    "  --resolver ADDR[:PORT] the name server to ask (those of " RESOLV_CONF ")\n"
+    "  --workers N            threads that move bytes (one for each processor, at most 4)\n"
+    "  --help, --version\n";
+
+static int read_options(int argc, char **argv, struct options *ret)
+{
+    static const struct option table[] = {
+        {"run-dir", required_argument, NULL, 'r'},
+        {"peer-user", required_argument, NULL, 'p'},
+        {"resolver", required_argument, NULL, 'n'},
+        {"workers", required_argument, NULL, 'w'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
+    };
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
+        switch (c) {
+        case 'r':
+            ret->run_dir = optarg;
+            break;
+        case 'p':
+            ret->peer_user = optarg;
+            break;
+        case 'n':
+            ret->resolver = optarg;
+            break;
+        case 'w':
+            ret->workers = optarg;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            exit(0);
+        case 'v':
+            puts(PROGRAM " " SPACE_VERSION);
+            exit(0);
+        default:
+            fputs("Try '" PROGRAM " --help'.\n", stderr);
+            return -EINVAL;
+        }
+    }
+    return optind == argc ? 0 : -EINVAL;
+}
+
+static int read_gate_options(const struct options *o, struct gate_options *ret, struct err *e)
+{
+    uint64_t workers = (uint64_t)MIN(MAX(sysconf(_SC_NPROCESSORS_ONLN), 1L), 4L);
+
+    if (o->workers && (str_to_u64(o->workers, GATE_WORKERS_MAX, &workers) < 0 || workers == 0)) {
+        return err_set(e, -EINVAL, NULL, "--workers takes a number from 1 to %u", GATE_WORKERS_MAX);
+    }
+    ret->workers = (unsigned)workers;
+    if (!o->resolver) {
+        return resolver_read_servers(RESOLV_CONF, &ret->servers, e);
+    }
+    ret->servers.n = 1;
+    if (resolver_parse_server(o->resolver, &ret->servers.server[0]) < 0) {
+        return err_set(e, -EINVAL, NULL,
+                       "--resolver takes an IPv4 address, and maybe ':' and a port");
+    }
+    return 0;
+}
+
+static int give_up_privileges(struct err *e)
+{
+    const struct rlimit no_core = {0, 0};
+
+    if (geteuid() == 0) {
+        return err_set(e, -EPERM, NULL,
+                       PROGRAM " does not run as root: start it as user space-network");
+    }
+    capng_clear(CAPNG_SELECT_ALL);
+    if (capng_apply(CAPNG_SELECT_CAPS) < 0) {
+        return err_set(e, -EPERM, NULL, "cannot drop capabilities");
+    }
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
+        setrlimit(RLIMIT_CORE, &no_core) < 0) {
+        return err_wrap(e, -errno, "giving up privileges");
+    }
+    umask(0077);
+    return 0;
+}
+
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit) < 0) {
+            log_warn(NULL, "cannot raise the limit of open files, ignoring: %m");
+        }
+    }
+}
+
+static int watch_signals(struct err *e)
+{
+    sigset_t set;
+    int fd;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR) {
+        return err_wrap(e, -errno, "blocking signals");
+    }
+    fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd < 0 ? err_wrap(e, -errno, "watching signals") : fd;
+}
+
+static int run(const struct options *o, struct err *e)
+{
+    CLEANUP(gate_freep) struct gate *gate = NULL;
+    CLEANUP(intercept_freep) struct intercept *intercept = NULL;
+    cleanup_free char *credential_url = xasprintf("unix:%s/" CREDENTIAL_SOCKET, o->run_dir);
+    cleanup_free char *path = xasprintf("%s/" NETGATE_SOCKET, o->run_dir);
+    cleanup_close int listen_fd = FD_NONE;
+    cleanup_close int signal_fd = FD_NONE;
+    const struct passwd *pw = getpwnam(o->peer_user);
+    struct gate_options options = {0};
+    int r;
+
+    if (!pw) {
+        return err_set(e, -ENOENT, NULL,
+                       "there is no user '%s': run 'space up' or name another with --peer-user",
+                       o->peer_user);
+    }
+    uid_t peer_uid = pw->pw_uid;
+
+    r = read_gate_options(o, &options, e);
+    if (r == 0) {
+        r = give_up_privileges(e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    raise_descriptor_limit();
+    signal_fd = watch_signals(e); /* before the workers, which inherit the mask */
+    if (signal_fd < 0) {
+        return signal_fd;
+    }
+    listen_fd = sock_listen_unix(path, SOCK_SEQPACKET, 0666, e);
+    if (listen_fd < 0) {
+        return listen_fd;
+    }
+    r = intercept_new(&(struct intercept_opts){.credential_url = credential_url}, &intercept, e);
+    if (r < 0) {
+        return r;
+    }
+    options.intercept = intercept;
+    gate = gate_new(&options);
+    log_info(NULL, "serving on %s with %u workers", path, options.workers);
+    r = control_run(
+        &(struct control){
+            .gate = gate, .listen_fd = listen_fd, .signal_fd = signal_fd, .peer_uid = peer_uid},
+        e);
+    unlink(path);
+    gate_detach_all(gate);
+    intercept_free(TAKE_PTR(intercept)); /* while there are workers to hear of it */
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {.run_dir = "/run/space", .peer_user = "space-sandbox"};
+    struct err e = {0};
+
+    log_init(PROGRAM);
+    if (read_options(argc, argv, &options) < 0) {
+        return 2;
+    }
+    if (run(&options, &e) < 0) {
+        log_error(NULL, "%s", e.msg);
+        return 1;
+    }
+    return 0;
+}
