@@ -596,6 +596,16 @@ const struct verb verbs[] = {
         .opts = {.tables = {client_opts}, .max_pos = 1},
     },
     {
+        .name = "mcp", .operands = "", .group = VERB_ACCOUNT, .run = verb_mcp,
+        .summary = "offer sandboxes as tools to an MCP client, over standard input and output",
+        .about =
+            "Speaks the Model Context Protocol (2025-06-18): create, list, run, read_file, write_file, list_files, snapshot, "
+            "fork, rollback, preview, delete, with the rights of this key. Made to be started by a client; docs/mcp.md "
+            "says how.",
+        .examples = "claude mcp add space -- space mcp",
+        .opts = {.tables = {client_opts}},
+    },
+    {
         .name = "up", .operands = "", .group = VERB_SERVICE, .run = verb_up,
         .summary = "run SPACE on this machine",
         .about =
