@@ -1,18 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/retention.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "sandbox/history.h"
 
 #include <string.h>
 
+/* Whoever wants to work with the sandbox waits for no more than these. */
+#define AT_ONCE 16
+/* So long one can think again after a rollback, or look at what a recovery has found. */
+#define SECOND_THOUGHTS_MS (24ull * 60 * 60 * 1000)
 /* Below this share of the pool snapshots are given up. */
 #define POOL_SHORT_PERCENT 10
 
-/* Retention: what people made or marked stays, and what one would go back to. */
-static bool is_fixed(struct resident *res, const struct snapshot *s)
+static bool is_second_thought(const struct snapshot *s, uint64_t now_ms)
 {
-    return s->keep || str_eq(s->made_by, "request") || s == snapshot_newest(res, s->kind);
+    return (str_eq(s->made_by, "rollback") || str_eq(s->made_by, "recovery")) &&
+           now_ms < s->created_at_ms + SECOND_THOUGHTS_MS;
+}
+
+/* What people made or marked stays, and what one would go back to. */
+static bool is_fixed(struct resident *res, const struct snapshot *s, uint64_t now_ms)
+{
+    return s->keep || str_eq(s->made_by, "request") || is_second_thought(s, now_ms) ||
+           s == snapshot_newest(res, s->kind);
 }
 
 static void drop(struct resident *res, struct snapshot *s, const char *why)
@@ -29,10 +41,11 @@ static void drop(struct resident *res, struct snapshot *s, const char *why)
     }
 }
 
-void retention_thin(struct resident *res, uint64_t now_ms)
+bool retention_thin(struct resident *res, uint64_t now_ms)
 {
     cleanup_free struct policy_item *items = NULL;
     cleanup_free struct snapshot **of = NULL;
+    unsigned dropped = 0;
     size_t n = 0;
 
     for (struct snapshot *s = res->snapshots; s; s = s->next) {
@@ -44,14 +57,16 @@ void retention_thin(struct resident *res, uint64_t now_ms)
     for (struct snapshot *s = res->snapshots; s; s = s->next) {
         of[n] = s;
         items[n++] = (struct policy_item){s->created_at_ms, s->kind == SNAPSHOT_FULL,
-                                          is_fixed(res, s), false};
+                                          is_fixed(res, s, now_ms), false};
     }
     policy_thin(&res->record.policy, now_ms, items, n);
+    /* What stays decides about the rest, not what goes: a part of it may go now and the others later. */
     for (size_t i = 0; i < n; i++) {
-        if (items[i].drop) {
+        if (items[i].drop && dropped++ < AT_ONCE) {
             drop(res, of[i], "thinned out by age");
         }
     }
+    return dropped > AT_ONCE;
 }
 
 bool retention_pool_is_short(const struct node *node)
@@ -66,10 +81,11 @@ bool retention_pool_is_short(const struct node *node)
 
 static struct snapshot *oldest_spare(struct resident *res)
 {
+    uint64_t now_ms = clock_wall_ms();
     struct snapshot *oldest = NULL;
 
     for (struct snapshot *s = res->snapshots; s; s = s->next) {
-        if (!is_fixed(res, s)) {
+        if (!is_fixed(res, s, now_ms)) {
             oldest = s; /* the list is newest first */
         }
     }

@@ -302,8 +302,7 @@ static void look_at(struct resident *res)
         set_clock(res, now_ms);
     }
     if (!res->gone && res->wants_thinning) {
-        res->wants_thinning = false;
-        retention_thin(res, now_ms);
+        res->wants_thinning = retention_thin(res, now_ms);
     }
     pthread_mutex_unlock(&res->op);
 }

@@ -387,6 +387,9 @@ int snapshot_delete(struct resident *res, struct snapshot *snap, struct err *e)
     int r;
 
     lineage_take_out(res, snap);
+    if (FAULT("snapshot.relinked")) {
+        return err_wrap(e, -EIO, "deleting");
+    }
     /* First the manifest: what is left after a crash is then swept, never taken for a snapshot. */
     r = remove_manifest(res, snap, e);
     if (r < 0) {

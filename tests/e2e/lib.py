@@ -8,6 +8,7 @@
 import base64
 import contextlib
 import errno
+import fcntl
 import hashlib
 import http.client
 import json
@@ -733,6 +734,46 @@ def settled(before, deadline_s=SLOW_S):
 def service_descriptors():
     """How many descriptors each service holds."""
     return {name: len(os.listdir(f'/proc/{service_pid(name)}/fd')) for name in SERVICES}
+
+
+def pool_used():
+    """Bytes in use in the pool, copies counted as often as they are there, after everything has been written."""
+    fd = os.open(f'{STATE}/pool', os.O_RDONLY)
+    try:
+        subprocess.run(['sync', '-f', f'{STATE}/pool'], check=True)
+        # BTRFS_IOC_SPACE_INFO: slots, total; then for each kind of space flags, total, used.
+        head = bytearray(struct.pack('QQ', 64, 0) + bytes(64 * 24))
+        fcntl.ioctl(fd, 0xc0109414, head)
+        total = struct.unpack_from('QQ', head)[1]
+        used = 0
+        for i in range(total):
+            flags, _, bytes_used = struct.unpack_from('QQQ', head, 16 + 24 * i)
+            reserve = flags & (1 << 49)
+            copies = 2 if flags & (1 << 5) else 1  # DUP
+            used += 0 if reserve else bytes_used * copies
+        return used
+    finally:
+        os.close(fd)
+
+
+def service_memory():
+    """Bytes of memory that each service has for itself, shared pages left out."""
+    out = {}
+    for name in SERVICES:
+        with open(f'/proc/{service_pid(name)}/smaps_rollup') as f:
+            out[name] = sum(int(line.split()[1]) << 10 for line in f if line.startswith(('Private_', 'Swap:')))
+    return out
+
+
+def service_threads():
+    return {name: len(os.listdir(f'/proc/{service_pid(name)}/task')) for name in SERVICES}
+
+
+def cgroups():
+    """How many control groups this SPACE has in each hierarchy."""
+    name = os.path.basename(cgroup_dir())
+    return sum(1 for _, folders, _ in os.walk('/sys/fs/cgroup', followlinks=False) for f in folders
+               if f == name or f.startswith(f'{name}-')) + len(machines())
 
 
 def sha(data):
