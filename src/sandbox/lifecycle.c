@@ -289,6 +289,28 @@ static void tear_down_guest(struct resident *res)
     resident_guest_end(ch);
 }
 
+/* From "stopping" on, again when it failed before: a machine that cannot be ended now can be later. */
+static int end_machine(struct resident *res, struct err *e)
+{
+    int r = FAULT("stop.begun") ? err_wrap(e, -EIO, "stopping") : bring_down(res, e);
+
+    if (r == 0 && FAULT("stop.machine_gone")) {
+        r = err_wrap(e, -EIO, "stopping");
+    }
+    return r < 0 ? r
+                 : resident_set_state(res, SANDBOX_STATE_STOPPED, NULL, RECORD_SURVIVES_HOST, e);
+}
+
+void lifecycle_finish_stop(struct resident *res)
+{
+    struct err e = {0};
+
+    if (resident_state(res) == SANDBOX_STATE_STOPPING && end_machine(res, &e) < 0) {
+        log_warn(&(struct log_ctx){.sandbox = res->record.id}, "cannot be stopped, retrying: %s",
+                 e.msg);
+    }
+}
+
 static int stop_steps(struct resident *res, struct err *e)
 {
     int r = 0;
@@ -302,19 +324,7 @@ static int stop_steps(struct resident *res, struct err *e)
     }
     tear_down_guest(res);
     r = resident_set_state(res, SANDBOX_STATE_STOPPING, NULL, RECORD_SURVIVES_PROCESS, e);
-    if (r < 0) {
-        return r;
-    }
-    if (FAULT("stop.begun")) {
-        return err_wrap(e, -EIO, "stopping");
-    }
-    if (bring_down(res, e) < 0) {
-        return e ? e->code : -EIO;
-    }
-    if (FAULT("stop.machine_gone")) {
-        return err_wrap(e, -EIO, "stopping");
-    }
-    return resident_set_state(res, SANDBOX_STATE_STOPPED, NULL, RECORD_SURVIVES_HOST, e);
+    return r < 0 ? r : end_machine(res, e);
 }
 
 int lifecycle_stop(struct resident *res, struct err *e)
@@ -325,6 +335,9 @@ int lifecycle_stop(struct resident *res, struct err *e)
     switch (res->gone ? SANDBOX_STATE_DELETED : resident_state(res)) {
     case SANDBOX_STATE_STOPPED:
         r = 0;
+        break;
+    case SANDBOX_STATE_STOPPING: /* an attempt that failed */
+        r = end_machine(res, e);
         break;
     case SANDBOX_STATE_RUNNING:
     case SANDBOX_STATE_PAUSED:

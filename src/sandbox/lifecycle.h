@@ -29,6 +29,8 @@ MUST_CHECK int lifecycle_create(struct node *node, const struct record *rec,
                                 const struct lifecycle_caller *caller, struct resident **ret,
                                 bool *ret_existed, struct err *e);
 MUST_CHECK int lifecycle_stop(struct resident *res, struct err *e);
+/* With the op lock held: goes on with a stop that could not be finished. */
+void lifecycle_finish_stop(struct resident *res);
 MUST_CHECK int lifecycle_start(struct resident *res, struct err *e);
 MUST_CHECK int lifecycle_delete(struct resident *res, struct err *e);
 /* With the op lock held: the machine has ended by itself; the sandbox becomes failed. */

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 
+#include <errno.h>
 #include <string.h>
 
 bool lineage_is_past(const struct resident *res, const struct snapshot *snap)
@@ -22,12 +23,6 @@ bool lineage_is_past(const struct resident *res, const struct snapshot *snap)
     return false;
 }
 
-static void complain(const struct resident *res, const struct err *e)
-{
-    log_warn(&(struct log_ctx){.sandbox = res->record.id},
-             "cannot note what comes after a deleted snapshot, ignoring: %s", e->msg);
-}
-
 /* Forks that began after it begin after its parent. */
 static void move_forks(struct resident *parent, const struct snapshot *snap)
 {
@@ -43,33 +38,47 @@ static void move_forks(struct resident *parent, const struct snapshot *snap)
         }
         pthread_mutex_unlock(&res->lock);
         if (moved && resident_save(res, RECORD_SURVIVES_PROCESS, &e) < 0) {
-            complain(res, &e);
+            log_warn(&(struct log_ctx){.sandbox = res->record.id},
+                     "cannot note where it began, ignoring: %s", e.msg);
         }
     }
 }
 
-void lineage_take_out(struct resident *res, const struct snapshot *snap)
+/* The child comes after its grandparent; back again when that cannot be written down. */
+static int lift(struct resident *res, struct snapshot *child, const struct snapshot *snap,
+                struct err *e)
 {
-    struct err e = {0};
+    int r;
 
-    for (struct snapshot *s = res->snapshots; s && s->n > snap->n; s = s->next) {
-        if (s->parent_n == snap->n) {
-            s->parent_n = snap->parent_n;
-            if (snapshot_save(res, s, &e) < 0) {
-                complain(res, &e);
-            }
-        }
+    child->parent_n = snap->parent_n;
+    r = snapshot_save(res, child, e);
+    if (r < 0 && r != -ENOSPC) {
+        child->parent_n = snap->n;
+        return r;
     }
-    move_forks(res, snap);
-    if (res->record.parent_n != snap->n) {
-        return;
+    return 0;
+}
+
+int lineage_take_out(struct resident *res, const struct snapshot *snap, struct err *e)
+{
+    int r = 0;
+
+    for (struct snapshot *s = res->snapshots; s && s->n > snap->n && r == 0; s = s->next) {
+        r = s->parent_n == snap->n ? lift(res, s, snap, e) : 0;
     }
-    res->record.parent_n = snap->parent_n;
-    /* One that is being deleted loses all of them: nobody will walk there. */
-    if (resident_state(res) != SANDBOX_STATE_DELETING &&
-        resident_save(res, RECORD_SURVIVES_PROCESS, &e) < 0) {
-        complain(res, &e);
+    if (r == 0 && res->record.parent_n == snap->n) {
+        res->record.parent_n = snap->parent_n;
+        /* One that is being deleted loses all of them: nobody will walk there. */
+        r = resident_state(res) == SANDBOX_STATE_DELETING
+                ? 0
+                : resident_save(res, RECORD_SURVIVES_PROCESS, e);
+        r = r == -ENOSPC ? 0 : r;
+        res->record.parent_n = r < 0 ? snap->n : snap->parent_n;
     }
+    if (r == 0) {
+        move_forks(res, snap);
+    }
+    return r;
 }
 
 bool lineage_origin(struct resident *res, char ret_sandbox[static ID_SIZE],

@@ -16,8 +16,11 @@
 
 /* Did the present come after this one? */
 bool lineage_is_past(const struct resident *res, const struct snapshot *snap);
-/* Before its manifest goes. What cannot be written down (a pool that is full) is true in memory all the same. */
-void lineage_take_out(struct resident *res, const struct snapshot *snap);
+/*
+ * Before its manifest goes. An error: it must stay, for what comes after it cannot be written down. In a pool that is
+ * full that is no error, since deleting is what makes room in it; it is true in memory then.
+ */
+MUST_CHECK int lineage_take_out(struct resident *res, const struct snapshot *snap, struct err *e);
 /*
  * Which snapshot of which sandbox a fork's life began after. False: it is no fork, its parent has gone, or there was no
  * snapshot before. Takes the parent's op lock: the caller must hold none.

@@ -297,6 +297,7 @@ static void look_at(struct resident *res)
     if (pthread_mutex_trylock(&res->op) != 0) {
         return;
     }
+    lifecycle_finish_stop(res);
     if (!res->gone && resident_state(res) == SANDBOX_STATE_RUNNING) {
         take_due(res, now_ms);
         set_clock(res, now_ms);

@@ -386,9 +386,12 @@ int snapshot_delete(struct resident *res, struct snapshot *snap, struct err *e)
 {
     int r;
 
-    lineage_take_out(res, snap);
-    if (FAULT("snapshot.relinked")) {
-        return err_wrap(e, -EIO, "deleting");
+    r = lineage_take_out(res, snap, e);
+    if (r == 0 && FAULT("snapshot.relinked")) {
+        r = err_wrap(e, -EIO, "deleting");
+    }
+    if (r < 0) {
+        return r;
     }
     /* First the manifest: what is left after a crash is then swept, never taken for a snapshot. */
     r = remove_manifest(res, snap, e);

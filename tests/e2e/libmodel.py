@@ -245,6 +245,7 @@ class World:
                     add(2, 'kill_machine')
             elif x.state == 'paused':
                 add(4, 'resume')
+                add(1, 'stop')
                 if x.kills < KILLS_MAX and x.now and x.now.kind == 'full':
                     add(2, 'kill_paused_machine')
             else:
