@@ -369,6 +369,54 @@ static void entries_become_theirs(void)
     }
 }
 
+/* Whatever stands in a request or an answer, the gateway lives on and says what is wrong. */
+static void hostile_texts_are_told_of(void)
+{
+    WORLD(w);
+    cleanup_free char *long_path = xcalloc(100001, 1);
+    cleanup_free char *message = NULL;
+    cleanup_free char *bad_cursor = NULL;
+    char id[ID_SIZE];
+
+    memset(long_path, 'p', 100000);
+    message = xasprintf("{\"path\":\"%s\"}", long_path);
+    bad_cursor = xasprintf("{\"entries\":[],\"next_cursor\":\"%s\"}", long_path);
+    make(&w, BASE, id);
+    {
+        cleanup_inside struct inside_answer a =
+            call(&w, id, "/filesystem.Filesystem/Stat", message);
+
+        CHECK_INT(a.status, 400);
+    }
+    fake_node_guest_answer(w.node, 200, "application/json", bad_cursor, strlen(bad_cursor));
+    {
+        cleanup_inside struct inside_answer a =
+            call(&w, id, "/filesystem.Filesystem/ListDir", "{\"path\":\"/\"}");
+
+        CHECK_INT(a.status, 500);
+    }
+    fake_node_guest_answer(w.node, 404, "application/json",
+                           "{\"error\":{\"code\":\"not_found\",\"message\":\"m\"}}",
+                           strlen("{\"error\":{\"code\":\"not_found\",\"message\":\"m\"}}"));
+    {
+        cleanup_inside struct inside_answer bytes =
+            inside(&w, id, "GET", "/files?path=%FF%FE", NULL, NULL, 0, NULL);
+        cleanup_inside struct inside_answer user =
+            inside(&w, id, "GET", "/files?path=a&username=%FF", NULL, NULL, 0, NULL);
+        cleanup_inside struct inside_answer tag =
+            call(&w, id, "/process.Process/SendSignal",
+                 "{\"process\":{\"tag\":\"\xc3\xbc\xc3\xbc\"},\"signal\":9}");
+        cleanup_answer struct answer made =
+            alice(&w, "POST", "/v2/sandboxes", "{\"templateID\":\"\xf0\x9f\x98\x80\"}");
+
+        CHECK_INT(bytes.status, 404);
+        CHECK(strstr(bytes.body, "path '?") != NULL);
+        CHECK_INT(user.status, 401);
+        CHECK(tag.status >= 400);
+        CHECK_INT(made.status, 404);
+    }
+}
+
 static void a_paused_one_is_gone_unless_it_may_wake(void)
 {
     WORLD(w);
@@ -478,6 +526,7 @@ static const struct test_case cases[] = {
     T(the_token_decides),
     T(frames_become_envelopes),
     T(entries_become_theirs),
+    T(hostile_texts_are_told_of),
     T(a_paused_one_is_gone_unless_it_may_wake),
     T(docs_and_routes_agree),
 };

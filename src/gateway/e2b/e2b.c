@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "gateway/e2b/private.h"
+#include "model/json-text.h"
 
 static int authenticate(struct http_request *req, const struct http_route *route, struct err *e);
 static int health(struct http_request *req, struct err *e);
@@ -120,10 +121,22 @@ int e2b_handle(struct http_request *req, struct err *e)
 
 /* --- answers --- */
 
+json_t *e2b_text(const char *text)
+{
+    cleanup_free char *copy = xstrdup(text);
+    size_t len = strlen(copy);
+    size_t at = 0;
+
+    while ((at += utf8_valid_prefix(copy + at, len - at)) < len) {
+        copy[at] = '?';
+    }
+    return json_string(copy);
+}
+
 int e2b_reply_error(struct http_request *req, int status, const char *message, struct err *e)
 {
-    return e2b_reply_json_take(req, status,
-                               json_pack("{s:i, s:s}", "code", status, "message", message), e);
+    return e2b_reply_json_take(
+        req, status, json_pack("{s:i, s:o}", "code", status, "message", e2b_text(message)), e);
 }
 
 int e2b_reply_json_take(struct http_request *req, int status, json_t *json, struct err *e)

@@ -70,7 +70,7 @@ static int read_user(struct http_request *req, char ret[static INSIDE_USER_SIZE]
     }
     memcpy(ret, buf_str(&text), len);
     ret[len] = '\0';
-    return 0;
+    return inside_check_user(ret, e);
 }
 
 static bool is_health(const struct http_request *req)

@@ -11,7 +11,6 @@
 #include "gateway/e2b/figures.h"
 #include "gateway/e2b/private.h"
 #include "gateway/guest.h"
-#include "model/json-text.h"
 
 #define CONSOLE_MAX (4u << 20)
 #define LOG_LIMIT_DEFAULT 1000
@@ -179,17 +178,11 @@ static int read_console(struct http_request *req, char **ret, struct err *e)
     return r < 0 ? r : http_call_all(call, CONSOLE_MAX, ret, &len, e);
 }
 
-/* A line as text; what is not UTF-8 in it becomes '?'. */
 static json_t *line_text(const char *line, size_t len)
 {
     cleanup_free char *copy = xstrndup(line, len);
 
-    if (utf8_valid_prefix(copy, len) < len) {
-        for (char *p = copy; *p; p++) {
-            *p = (unsigned char)*p >= 0x80 ? '?' : *p;
-        }
-    }
-    return json_string(copy);
+    return e2b_text(copy);
 }
 
 /* The console's lines as entries; its end when there are more than the limit. They have no times of their own. */

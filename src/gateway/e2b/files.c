@@ -38,7 +38,7 @@ static int take_user(struct inside *in, struct err *e)
     if (name[0] && str_copy(in->user, sizeof(in->user), name) < 0) {
         return err_set(e, -EKEYREJECTED, "unauthorized", "error looking up user '%.100s'", name);
     }
-    return 0;
+    return inside_check_user(in->user, e);
 }
 
 /* X-Metadata-KEY: VALUE, for every file of the request; the daemon checks them. NULL: none. */

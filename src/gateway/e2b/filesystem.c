@@ -8,7 +8,11 @@
 #include "gateway/e2b/rpc.h"
 
 /* Entries of one answer; a directory of more is listed with a smaller depth, or by our own API in pages. */
-#define LIST_MAX 100000
+#define LIST_MAX 50000
+/* Of their names and paths: what a guest makes us keep for one request. */
+#define LIST_BYTES_MAX (16u << 20)
+/* A cursor names one path; longer ones are none of our daemon's. */
+#define CURSOR_MAX 8192
 #define DEPTH_MAX 100
 
 static const char *user_of(const struct inside *in)
@@ -71,7 +75,12 @@ int e2b_fs_stat(struct inside *in, json_t *body, struct err *e)
 
 /* --- ListDir --- */
 
-static int add_page(json_t *page, json_t *entries, struct err *e)
+struct listed {
+    json_t *entries; /* borrowed: the answer's */
+    size_t bytes;
+};
+
+static int add_page(json_t *page, struct listed *l, struct err *e)
 {
     json_t *entry;
     size_t i;
@@ -80,41 +89,55 @@ static int add_page(json_t *page, json_t *entries, struct err *e)
     {
         json_t *shown = e2b_entry(entry);
 
-        if (json_array_size(entries) == LIST_MAX) {
-            json_decref(shown);
+        if (!shown) {
+            continue;
+        }
+        l->bytes +=
+            strlen(json_get_string(shown, "name", "")) + strlen(json_get_string(shown, "path", ""));
+        json_array_append_new(l->entries, shown);
+        if (json_array_size(l->entries) > LIST_MAX || l->bytes > LIST_BYTES_MAX) {
             return err_set(e, -EUSERS, "too_many_entries",
                            "there are more than %d entries: list with a smaller depth", LIST_MAX);
-        }
-        if (shown) {
-            json_array_append_new(entries, shown);
         }
     }
     return 0;
 }
 
+/* *cursor is replaced by that of the next page; NULL: it was the last. */
+static int list_page(struct inside *in, const char *path, const char *depth, char **cursor,
+                     struct listed *l, struct err *e)
+{
+    cleanup_free char *target =
+        inside_target(in, "/files/list", "path", path, "user", user_of(in), "depth", depth, "limit",
+                      "1000", "more", "1", "cursor", *cursor, NULL);
+    cleanup_json json_t *page = NULL;
+    const char *next;
+    int r = inside_json(in, &(struct inside_ask){.method = "GET", .target = target}, &page, e);
+
+    if (r == 0) {
+        r = add_page(page, l, e);
+    }
+    next = json_get_string(page, "next_cursor", NULL);
+    if (r == 0 && next && strlen(next) > CURSOR_MAX) {
+        r = err_set(e, -EPROTO, "bad_answer", "the sandbox's daemon sent what is no cursor");
+    }
+    free(*cursor);
+    *cursor = r == 0 && next ? xstrdup(next) : NULL;
+    return r;
+}
+
 static int list_pages(struct inside *in, const char *path, uint64_t depth, json_t *entries,
                       struct err *e)
 {
+    struct listed l = {.entries = entries};
     cleanup_free char *cursor = NULL;
     char depth_text[24];
-    int r = 0;
+    int r;
 
     snprintf(depth_text, sizeof(depth_text), "%llu",
              (unsigned long long)MIN(MAX(depth, (uint64_t)1), (uint64_t)DEPTH_MAX));
     do {
-        cleanup_json json_t *page = NULL;
-        cleanup_free char *target =
-            inside_target(in, "/files/list", "path", path, "user", user_of(in), "depth", depth_text,
-                          "limit", "1000", "more", "1", "cursor", cursor, NULL);
-        const char *next;
-
-        r = inside_json(in, &(struct inside_ask){.method = "GET", .target = target}, &page, e);
-        if (r == 0) {
-            r = add_page(page, entries, e);
-        }
-        next = json_get_string(page, "next_cursor", NULL);
-        free(TAKE_PTR(cursor));
-        cursor = next ? xstrdup(next) : NULL;
+        r = list_page(in, path, depth_text, &cursor, &l, e);
     } while (r == 0 && cursor);
     return r;
 }

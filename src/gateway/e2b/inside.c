@@ -6,7 +6,10 @@
 
 #include "wire/url.h"
 
-#define TARGET_MAX (64u * 1024)
+/* A path, a cursor and metadata, each with every byte escaped. */
+#define TARGET_MAX (128u * 1024)
+/* PATH_MAX with its NUL; the daemon's FILE_PATH_MAX. */
+#define PATH_MAX_LEN 4095u
 
 char *inside_target(const struct inside *in, const char *path, ...)
 {
@@ -24,7 +27,7 @@ char *inside_target(const struct inside *in, const char *path, ...)
         }
     }
     va_end(ap);
-    ASSERT(r == 0); /* a path of at most 8 KiB, escaped */
+    ASSERT(r == 0); /* whoever calls bounds what comes from outside */
     return buf_take(&target);
 }
 
@@ -94,8 +97,22 @@ int inside_json(struct inside *in, const struct inside_ask *ask, json_t **ret, s
     return 0;
 }
 
+int inside_check_user(const char *name, struct err *e)
+{
+    for (const char *p = name; *p; p++) {
+        if (*p <= 0x20 || *p >= 0x7f) {
+            return err_set(e, -EKEYREJECTED, "unauthorized", "invalid username: '%s'", name);
+        }
+    }
+    return 0;
+}
+
 int inside_path(const char *text, char **ret, struct err *e)
 {
+    if (strlen(text) > PATH_MAX_LEN) {
+        return err_field(e, -EINVAL, "invalid_field", "path", "a path may have at most %u bytes",
+                         PATH_MAX_LEN);
+    }
     if (text[0] != '~') {
         *ret = xstrdup(text[0] ? text : ".");
         return 0;

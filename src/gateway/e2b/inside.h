@@ -46,9 +46,11 @@ struct inside_ask {
 MUST_CHECK int inside_json(struct inside *in, const struct inside_ask *ask, json_t **ret,
                            struct err *e);
 
+/* Names of users are printable ASCII. -EKEYREJECTED. */
+MUST_CHECK int inside_check_user(const char *name, struct err *e);
 /*
  * What a client's path is for the daemon, where relative ones begin at the user's home: "~" and "" are the home, other
- * users' homes (~x) are -EINVAL. The caller frees *ret.
+ * users' homes (~x) and what is longer than a path can be are -EINVAL. The caller frees *ret.
  */
 MUST_CHECK int inside_path(const char *text, char **ret, struct err *e);
 /* The same as an absolute path, for sentences; asks the daemon where the home is. The caller frees. */

@@ -19,6 +19,8 @@ struct e2b {
 
 /* --- answers --- */
 
+/* As a JSON string; what is not UTF-8 in it becomes '?'. Sentences may hold a cut-off piece of anything. */
+json_t *e2b_text(const char *text);
 /* {"code":status,"message":...}. */
 MUST_CHECK int e2b_reply_error(struct http_request *req, int status, const char *message,
                                struct err *e);

@@ -230,8 +230,8 @@ int rpc_send_take(struct inside *in, json_t *message, struct err *e)
 int rpc_end(struct inside *in, const struct err *why, struct err *e)
 {
     cleanup_json json_t *end =
-        why ? json_pack("{s:{s:s, s:s}}", "error", "code", connect_code_name(rpc_code(why)),
-                        "message", why->msg)
+        why ? json_pack("{s:{s:s, s:o}}", "error", "code", connect_code_name(rpc_code(why)),
+                        "message", e2b_text(why->msg))
             : json_object();
     int r;
 
@@ -296,5 +296,5 @@ int rpc_reply_error(struct inside *in, const struct err *why, struct err *e)
     }
     return e2b_reply_json_take(
         in->req, connect_code_status(code),
-        json_pack("{s:s, s:s}", "code", connect_code_name(code), "message", why->msg), e);
+        json_pack("{s:s, s:o}", "code", connect_code_name(code), "message", e2b_text(why->msg)), e);
 }

@@ -8,6 +8,8 @@
 #define ANSWER_MAX (64u * 1024)
 /* What one step of unpacking gives: a small body may become a large file, never a large buffer. */
 #define UNPACKED (64u * 1024)
+/* The daemon's FILE_METADATA_TEXT_MAX; it checks what is in it. */
+#define METADATA_TEXT_MAX (16u * 1024)
 
 struct upload {
     struct http_call *call; /* owned */
@@ -42,26 +44,31 @@ int upload_new(struct inside *in, const char *path, json_t *metadata, struct upl
 {
     CLEANUP(upload_freep) struct upload *u = xnew(struct upload);
     cleanup_free char *text = metadata ? json_text(metadata) : NULL;
-    cleanup_free char *target = inside_target(
-        in, "/files", "path", path, "user", in->user[0] ? in->user : NULL, "metadata", text, NULL);
+    cleanup_free char *target = NULL;
     struct guest_call_opts opts = {
         .method = "PUT",
-        .target = target,
         .content_type = "application/octet-stream",
         .body_len = HTTP_BODY_STREAM,
     };
     int r = check_encoding(in->req, e);
 
+    if (r == 0 && text && strlen(text) > METADATA_TEXT_MAX) {
+        r = err_field(e, -EINVAL, "invalid_field", "metadata", "the metadata is too long");
+    }
+    if (r < 0) {
+        return r;
+    }
+    target = inside_target(in, "/files", "path", path, "user", in->user[0] ? in->user : NULL,
+                           "metadata", text, NULL);
+    opts.target = target;
     u->path = xstrdup(path);
     u->metadata = json_incref(metadata);
-    if (r == 0 && says_gzip(in->req)) {
+    if (says_gzip(in->req)) {
         u->gzip = true;
         u->out = xmalloc(UNPACKED);
         ASSERT(inflateInit2(&u->z, 15 + 16 /* gzip */) == Z_OK); /* only memory could fail */
     }
-    if (r == 0) {
-        r = inside_call(in, &opts, &u->call, e);
-    }
+    r = inside_call(in, &opts, &u->call, e);
     if (r == 0) {
         *ret = TAKE_PTR(u);
     }
