@@ -11,10 +11,12 @@ const methodsOf = (object, prefix) =>
     .filter((name) => typeof Object.getOwnPropertyDescriptor(object, name).value === 'function' && name !== 'constructor')
     .map((name) => `${prefix}.${name}`)
 
-// Not private by the language, but by their comments: what the others are made of.
+// Private by their types only: what the others are made of.
 const internal = new Set([
   'Sandbox.createSandbox', 'Sandbox.forkSandbox', 'Sandbox.connectSandbox', 'Sandbox.resolveOpts', 'sandbox.fileUrl',
   'sandbox.resolveApiOpts', 'sandbox.jsonReplacer',
+  'sandbox.git.runGit', 'sandbox.git.runShell', 'sandbox.git.getRemoteUrl', 'sandbox.git.resolveRemoteName',
+  'sandbox.git.withRemoteCredentials', 'sandbox.git.hasUpstream',
   'sandbox.commands.start', 'sandbox.commands.checkHealth', 'sandbox.pty.checkHealth', 'sandbox.files.checkHealth',
 ])
 
