@@ -120,8 +120,8 @@ int credential_client_leaf(struct credential_client *c, const char *organisation
     return r < 0 ? r : take_certificate(answer, ret, e);
 }
 
-int credential_client_authority(struct credential_client *c, const char *organisation, char **ret,
-                                struct err *e)
+int credential_client_authority(struct credential_client *c, const char *organisation, uint64_t ms,
+                                char **ret, struct err *e)
 {
     cleanup_buf struct buf target = BUF_INIT(1024);
     cleanup_json json_t *answer = NULL;
@@ -131,7 +131,11 @@ int credential_client_authority(struct credential_client *c, const char *organis
     if (r < 0) {
         return err_wrap(e, r, "asking for an authority");
     }
-    r = credential_client_call(c, "GET", buf_str(&target), NULL, &answer, e);
+    r = http_client_json(c->http,
+                         &(struct http_json_opts){.method = "GET",
+                                                  .target = buf_str(&target),
+                                                  .deadline_ns = deadline_in_ms(ms)},
+                         &answer, e);
     return r < 0 ? r : take_certificate(answer, ret, e);
 }
 

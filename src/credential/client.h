@@ -33,9 +33,9 @@ MUST_CHECK int credential_client_use(struct credential_client *c, const struct c
 MUST_CHECK int credential_client_leaf(struct credential_client *c, const char *organisation,
                                       const char *name, const void *spki, size_t len, char **ret,
                                       struct err *e);
-/* PEM of the organisation's authority; owned by the caller. */
+/* PEM of the organisation's authority; owned by the caller. Waits for so long at most. */
 MUST_CHECK int credential_client_authority(struct credential_client *c, const char *organisation,
-                                           char **ret, struct err *e);
+                                           uint64_t ms, char **ret, struct err *e);
 /*
  * All targets once their generation is another than known (0: at once), or after a while in any case.
  * watch ends the wait (-ECANCELED).

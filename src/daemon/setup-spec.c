@@ -3,20 +3,21 @@
 
 #include "base/base64.h"
 #include "base/json.h"
+#include "daemon/trust.h"
 
 #include <string.h>
 
 static const struct json_field identity_fields[] = {
     {"hostname", JSON_FIELD_STRING, 0},       {"epoch_ns", JSON_FIELD_INT, 0},
     {"entropy_base64", JSON_FIELD_STRING, 0}, {"machine_id", JSON_FIELD_STRING, 0},
-    {"env", JSON_FIELD_STRING_MAP, 0},
+    {"env", JSON_FIELD_STRING_MAP, 0},        {"authority", JSON_FIELD_STRING, 0},
 };
 static const struct json_field setup_fields[] = {
     {"hostname", JSON_FIELD_STRING, 0},       {"epoch_ns", JSON_FIELD_INT, 0},
     {"entropy_base64", JSON_FIELD_STRING, 0}, {"machine_id", JSON_FIELD_STRING, 0},
     {"env", JSON_FIELD_STRING_MAP, 0},        {"default_user", JSON_FIELD_STRING, JSON_NULLABLE},
     {"disk", JSON_FIELD_OBJECT, 0},           {"rehearse", JSON_FIELD_BOOL, 0},
-    {"limits", JSON_FIELD_OBJECT, 0},
+    {"limits", JSON_FIELD_OBJECT, 0},         {"authority", JSON_FIELD_STRING, 0},
 };
 static const struct json_field disk_fields[] = {
     {"device", JSON_FIELD_STRING, JSON_REQUIRED},
@@ -105,6 +106,28 @@ static int take_env(json_t *env, struct setup_spec *s, struct err *e)
     return 0;
 }
 
+/* One certificate in PEM: nothing else goes into the system's bundle. */
+static int take_authority(json_t *body, struct setup_spec *s, struct err *e)
+{
+    static const char begin[] = "-----BEGIN CERTIFICATE-----\n";
+    static const char end[] = "\n-----END CERTIFICATE-----\n";
+    static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" LOWER DIGITS "+/=\n";
+    const char *pem = json_get_string(body, "authority", NULL);
+    size_t len = pem ? strlen(pem) : 0;
+
+    if (!pem) {
+        return 0;
+    }
+    if (len > TRUST_PEM_MAX || len < sizeof(begin) + sizeof(end) || !str_starts(pem, begin) ||
+        !str_eq(pem + len - (sizeof(end) - 1), end) ||
+        strspn(pem + sizeof(begin) - 1, base64) != len - (sizeof(begin) - 1) - (sizeof(end) - 2)) {
+        return err_field(e, -EINVAL, "invalid_request", "authority",
+                         "'authority' must be one certificate in PEM");
+    }
+    s->authority = xstrdup(pem);
+    return 0;
+}
+
 static int take_disk(json_t *disk, struct setup_spec *s, struct err *e)
 {
     int r;
@@ -160,6 +183,9 @@ int identity_spec_parse(json_t *body, struct setup_spec *ret, struct err *e)
     if (r == 0) {
         r = take_env(json_object_get(body, "env"), &s, e);
     }
+    if (r == 0) {
+        r = take_authority(body, &s, e);
+    }
     if (r < 0) {
         setup_spec_done(&s);
         return r;
@@ -181,6 +207,9 @@ int setup_spec_parse(json_t *body, struct setup_spec *ret, struct err *e)
     r = take_identity(body, &s, e);
     if (r == 0) {
         r = take_env(json_object_get(body, "env"), &s, e);
+    }
+    if (r == 0) {
+        r = take_authority(body, &s, e);
     }
     user = json_get_string(body, "default_user", "");
     if (r == 0 && str_copy(s.default_user, sizeof(s.default_user), user) < 0) {
@@ -206,5 +235,7 @@ void setup_spec_done(struct setup_spec *s)
         free(s->env[i]);
     }
     free(s->env);
+    free(s->authority);
+    s->authority = NULL;
     s->env = NULL;
 }

@@ -22,6 +22,7 @@ struct setup_spec {
     char machine_id[33];   /* 32 hex digits, or "" */
     char **env;            /* owned: "K=V", NULL at the end; NULL when not given */
     char default_user[64]; /* "": root */
+    char *authority;       /* owned: PEM of a certificate to trust; NULL: none */
     char device[32];       /* "/dev/vda"; "" when there is no disk */
     char fstype[16];
     int64_t disk_bytes; /* the device has at least this size, or soon will; 0: any */

@@ -5,6 +5,7 @@
 #include "daemon/machine.h"
 #include "daemon/mount.h"
 #include "daemon/state.h"
+#include "daemon/trust.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -68,6 +69,17 @@ static void on_rehearsed(void *arg, int r, const struct err *e, pid_t pid)
 
 /* ---- mounting ---- */
 
+/* In a child inside the sandbox. */
+static void trust_in_child(const struct state *st)
+{
+    cleanup_close int root_fd =
+        st->spec.authority ? fs_open("/", O_RDONLY | O_DIRECTORY, 0) : FD_NONE;
+
+    if (root_fd >= 0) {
+        trust_install(root_fd, st->spec.authority);
+    }
+}
+
 static int mount_child(void *arg, struct err *e)
 {
     struct state *st = arg;
@@ -87,6 +99,9 @@ static int mount_child(void *arg, struct err *e)
     }
     if (r == 0) {
         r = mount_sandbox(&spec, e);
+    }
+    if (r == 0) {
+        trust_in_child(st);
     }
     if (r == 0 && !mount_has_room()) {
         mount_grow((uint64_t)st->spec.disk_bytes);
@@ -181,6 +196,7 @@ void setup_post(struct request *req)
         state_finish(st, &e, /* json */ NULL);
         return;
     }
+    setup_spec_done(&st->spec); /* of a set-up that was torn down */
     r = setup_spec_parse(request_json(req), &st->spec, &e);
     if (r == 0 && !d->test && !st->spec.device[0]) {
         r = err_field(&e, -EINVAL, "missing_field", "disk",
@@ -278,6 +294,7 @@ static int identity_child(void *arg, struct err *e)
         return err_wrap(e, r, "entering the sandbox");
     }
     mount_write_identity(st->spec.hostname, st->spec.machine_id);
+    trust_in_child(st);
     return 0;
 }
 
@@ -288,6 +305,20 @@ static void on_identified(void *arg, int r, const struct err *e, pid_t pid)
     (void)pid;
     st->helper = NULL;
     state_finish(st, r < 0 ? e : NULL, /* json */ NULL);
+}
+
+/* Without a child, where nothing of the workload's can keep us waiting. */
+static bool write_at_once(const struct state *st, const struct setup_spec *spec)
+{
+    int root_fd = workload_root(st->daemon->workload);
+
+    if (!mount_write_identity_at(root_fd, spec->hostname, spec->machine_id)) {
+        return false;
+    }
+    if (spec->authority) {
+        trust_install(root_fd, spec->authority);
+    }
+    return true;
 }
 
 void setup_identity_post(struct request *req)
@@ -309,13 +340,15 @@ void setup_identity_post(struct request *req)
     }
     if (r < 0 || st->daemon->test || !workload_ready(st->daemon->workload) ||
         (!spec.hostname[0] && !spec.machine_id[0]) || /* a resume: there is nothing to write */
-        (!st->frozen && mount_write_identity_at(workload_root(st->daemon->workload), spec.hostname,
-                                                spec.machine_id))) {
+        (!st->frozen && write_at_once(st, &spec))) {
         setup_spec_done(&spec);
         state_finish(st, r < 0 ? &e : NULL, /* json */ NULL);
         return;
     }
     memcpy(st->spec.hostname, spec.hostname, sizeof(spec.hostname));
     memcpy(st->spec.machine_id, spec.machine_id, sizeof(spec.machine_id));
+    free(st->spec.authority);
+    st->spec.authority = TAKE_PTR(spec.authority);
+    setup_spec_done(&spec);
     state_help(st, "writing the sandbox's identity", identity_child, on_identified);
 }

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon's pure parts, and its children. */
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/json.h"
 #include "base/test.h"
 #include "daemon/helper.h"
 #include "daemon/passwd.h"
 #include "daemon/setup-spec.h"
 #include "daemon/target.h"
+#include "daemon/trust.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -329,6 +333,68 @@ static void helpers_report(void)
     }
 }
 
-TEST_MAIN(T(targets_are_taken_apart), T(bad_targets_are_refused), T(users_are_found),
+static void the_authority_is_installed_once(void)
+{
+    static const char pem[] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    char dir[] = "/tmp/space-trust-XXXXXX";
+    cleanup_close int root_fd = FD_NONE;
+    cleanup_close int bundle_fd = FD_NONE;
+    cleanup_buf struct buf text = BUF_INIT(4096);
+
+    REQUIRE(mkdtemp(dir));
+    root_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    REQUIRE(root_fd >= 0);
+    trust_install(root_fd, pem); /* an image without a bundle gets none */
+    CHECK(!trust_present(root_fd));
+    CHECK(mkdirat(root_fd, "etc", 0755) == 0 && mkdirat(root_fd, "etc/ssl", 0755) == 0 &&
+          mkdirat(root_fd, "etc/ssl/certs", 0755) == 0);
+    bundle_fd =
+        openat(root_fd, "etc/ssl/certs/ca-certificates.crt", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    CHECK(bundle_fd >= 0 && fs_write_all(bundle_fd, "old", 3) == 0);
+    trust_install(root_fd, pem);
+    trust_install(root_fd, pem);
+    CHECK(trust_present(root_fd));
+    CHECK_INT(fs_read_file(root_fd, "etc/ssl/certs/ca-certificates.crt", &text), 0);
+    CHECK(str_starts(buf_str(&text), "old\n-----BEGIN"));
+    CHECK_STR(buf_str(&text) + 4, pem);
+    /* What the workload has put in its place is not written through. */
+    CHECK(unlinkat(root_fd, "etc/ssl/certs/ca-certificates.crt", 0) == 0);
+    CHECK(symlinkat("/etc/passwd", root_fd, "etc/ssl/certs/ca-certificates.crt") == 0);
+    trust_install(root_fd, pem);
+    CHECK(!trust_present(root_fd));
+    CHECK(mknodat(root_fd, "usr/local/share/ca-certificates/.space-new", S_IFIFO | 0644, 0) == 0);
+    trust_install(root_fd, pem);
+    buf_reset(&text);
+    CHECK_INT(fs_read_file(root_fd, "usr/local/share/ca-certificates/space.crt", &text), 0);
+    CHECK_STR(buf_str(&text), pem);
+    CHECK_INT(fs_remove_tree(AT_FDCWD, dir), 0);
+}
+
+static void only_one_certificate_is_taken_for_an_authority(void)
+{
+    static const char *const bad[] = {
+        "", "x", "-----BEGIN CERTIFICATE-----\\nAA!A\\n-----END CERTIFICATE-----\\n",
+        "-----BEGIN CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\\n-----BEGIN "
+        "CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\\n",
+        "-----BEGIN PRIVATE KEY-----\\nAAAA\\n-----END PRIVATE KEY-----\\n"};
+    cleanup_free char *good =
+        xasprintf("{\"authority\":\"%s\"}", "-----BEGIN CERTIFICATE-----\\nAAAA\\n"
+                                            "-----END CERTIFICATE-----\\n");
+    struct setup_spec s;
+    struct err e = {0};
+
+    CHECK_INT(parse_setup(good, &s, &e), 0);
+    CHECK(s.authority && str_starts(s.authority, "-----BEGIN"));
+    setup_spec_done(&s);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        cleanup_free char *text = xasprintf("{\"authority\":\"%s\"}", bad[i]);
+
+        CHECK_INT(parse_setup(text, &s, &e), -EINVAL);
+        CHECK_STR(e.field, "authority");
+    }
+}
+
+TEST_MAIN(T(the_authority_is_installed_once), T(only_one_certificate_is_taken_for_an_authority),
+          T(targets_are_taken_apart), T(bad_targets_are_refused), T(users_are_found),
           T(groups_have_a_ceiling), T(a_setup_is_read), T(bad_setups_name_their_field),
           T(children_are_reaped_and_told), T(nobodys_children_are_reaped_too), T(helpers_report))

@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "daemon/passwd.h"
+#include "daemon/trust.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -211,18 +212,26 @@ char **workload_env(const struct workload *w, const struct workload_user *u)
 {
     size_t n = 0;
     size_t n_own = 0;
+    size_t n_trust = 0;
+    bool trusts = w->root_fd >= 0 && trust_present(w->root_fd);
     char **env;
 
+    while (trusts && trust_env(n_trust)) {
+        n_trust++;
+    }
     while (w->env && w->env[n_own]) {
         n_own++;
     }
-    env = xnew_n(char *, 6 + n_own + 1);
+    env = xnew_n(char *, 6 + n_trust + n_own + 1);
     env[n++] = xstrdup("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     env[n++] = xasprintf("HOME=%s", u->home);
     env[n++] = xasprintf("USER=%s", u->name);
     env[n++] = xasprintf("LOGNAME=%s", u->name);
     env[n++] = xasprintf("SHELL=%s", u->shell);
     env[n++] = xstrdup("LANG=C.UTF-8");
+    for (size_t i = 0; i < n_trust; i++) {
+        env[n++] = xstrdup(trust_env(i));
+    }
     for (size_t i = 0; i < n_own; i++) {
         size_t at = env_find(env, n, w->env[i]);
 

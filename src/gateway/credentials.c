@@ -168,7 +168,8 @@ int credential_authority_handler(struct http_request *req, struct err *e)
 {
     struct credential_client *client = gateway_of(req)->credentials;
     cleanup_free char *pem = NULL;
-    int r = client ? credential_client_authority(client, actor_of(req)->organisation, &pem, e)
+    int r = client ? credential_client_authority(client, actor_of(req)->organisation,
+                                                 GATEWAY_NODE_MS, &pem, e)
                    : not_here(e);
 
     if (r < 0) {

@@ -10,6 +10,7 @@
 #include "sandbox/console.h"
 #include "sandbox/guest.h"
 #include "sandbox/network.h"
+#include "sandbox/trust.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -197,6 +198,7 @@ static int set_up_guest(struct resident *res, const struct bring_disk *disk, uin
                                       .fstype = disk->fstype,
                                       .fresh = disk->fresh,
                                       .env = res->record.env,
+                                      .authority = trust_get(res->node->trust, res->record.org),
                                       .disk_bytes = (uint64_t)res->record.shape.disk_mib << 20};
 
     name_host(res, hostname);
@@ -279,10 +281,11 @@ int bring_identity(struct resident *res, const struct bring_identity *identity,
                    uint64_t deadline_ns, struct err *e)
 {
     char hostname[HOSTNAME_SIZE];
-    const struct guest_identity who = {.hostname = identity->new_sandbox ? hostname : NULL,
-                                       .machine_id =
-                                           identity->new_sandbox ? res->record.machine_id : NULL,
-                                       .env = identity->new_sandbox ? res->record.env : NULL};
+    const struct guest_identity who = {
+        .hostname = identity->new_sandbox ? hostname : NULL,
+        .machine_id = identity->new_sandbox ? res->record.machine_id : NULL,
+        .env = identity->new_sandbox ? res->record.env : NULL,
+        .authority = identity->new_sandbox ? trust_get(res->node->trust, res->record.org) : NULL};
 
     int r;
 

@@ -121,6 +121,7 @@ static json_t *setup_body(const struct guest_setup *setup)
     set_string(body, "hostname", setup->hostname);
     set_string(body, "machine_id", setup->machine_id);
     set_string(body, "default_user", setup->default_user);
+    set_string(body, "authority", setup->authority);
     json_object_set_new(body, "rehearse", json_boolean(setup->rehearse));
     json_object_set_new(body, "disk", disk);
     json_object_set_new(body, "env", setup->env ? json_deep_copy(setup->env) : json_object());
@@ -134,6 +135,7 @@ int guest_identity(struct channel *ch, const struct guest_identity *who, uint64_
 
     set_string(body, "hostname", who->hostname);
     set_string(body, "machine_id", who->machine_id);
+    set_string(body, "authority", who->authority);
     if (who->env) {
         json_object_set_new(body, "env", json_deep_copy(who->env));
     }

@@ -27,7 +27,8 @@ struct guest_setup {
     const char *machine_id;
     const char *default_user;
     const char *fstype;
-    const json_t *env; /* borrowed; NULL: none */
+    const char *authority; /* PEM that the guest is to trust; NULL: none */
+    const json_t *env;     /* borrowed; NULL: none */
     uint64_t
         disk_bytes; /* the guest waits until its disk has this size and grows the file system to it */
     bool fresh;     /* the disk is a clone of a template that nobody has written to */
@@ -42,6 +43,7 @@ struct guest_identity {
     const char *hostname;
     const char *machine_id;
     const json_t *env; /* borrowed */
+    const char *authority;
 };
 MUST_CHECK int guest_identity(struct channel *ch, const struct guest_identity *who,
                               uint64_t deadline_ns, struct err *e);

@@ -8,6 +8,7 @@
 #include "machine/tsc.h"
 #include "sandbox/base.h"
 #include "sandbox/resident.h"
+#include "sandbox/trust.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -103,6 +104,7 @@ int node_open(const struct node_options *options, struct node **ret, struct err 
     node->host.run_dir = options->run_dir;
     node->host.priv = priv_client_new(socket);
     node->netgate = netgate_new(gate_socket);
+    node->trust = trust_new(options->run_dir);
     r = open_pool(node, e);
     if (r == 0) {
         r = node->host.driver->probe(node->vmm_version, e);
@@ -128,6 +130,7 @@ void node_close(struct node *node)
     base_free_all(node);
     priv_client_free(node->host.priv);
     netgate_free(node->netgate);
+    trust_free(node->trust);
     fd_close(node->pool_fd);
     fd_close(node->templates_fd);
     fd_close(node->machines_fd);

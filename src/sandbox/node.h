@@ -27,6 +27,7 @@
 struct resident;
 struct base;
 struct netgate;
+struct trust;
 
 struct node {
     const char *state_dir; /* borrowed: lives as long as main */
@@ -42,6 +43,7 @@ struct node {
     int memory_fd;
     uid_t client_uid; /* who besides root may ask us */
     struct machine_host host;
+    struct trust *trust; /* owned */
     char vmm_version[32];
     uint32_t tsc_khz;  /* see machine/tsc.h */
     char guest_id[65]; /* names kernel and initrd; part of a base machine's identity */

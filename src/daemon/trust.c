@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/trust.h"
+
+#include "base/buf.h"
+#include "base/fs.h"
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define OWN_DIR "usr/local/share/ca-certificates"
+#define OWN_NAME "space.crt"
+#define BUNDLE_DIR "etc/ssl/certs"
+#define BUNDLE_NAME "ca-certificates.crt"
+#define NEW_NAME ".space-new"
+#define BUNDLE_MAX (4u * 1024 * 1024)
+
+static const char *const variables[] = {
+    "SSL_CERT_FILE=/" BUNDLE_DIR "/" BUNDLE_NAME,
+    "REQUESTS_CA_BUNDLE=/" BUNDLE_DIR "/" BUNDLE_NAME,
+    "CURL_CA_BUNDLE=/" BUNDLE_DIR "/" BUNDLE_NAME,
+    "GIT_SSL_CAINFO=/" BUNDLE_DIR "/" BUNDLE_NAME,
+    "NODE_EXTRA_CA_CERTS=/" OWN_DIR "/" OWN_NAME,
+};
+
+const char *trust_env(size_t i)
+{
+    return i < ARRAY_SIZE(variables) ? variables[i] : NULL;
+}
+
+static int open_plain(int dir_fd, const char *name, uint64_t flags)
+{
+    const struct open_how how = {
+        .flags = flags | O_CLOEXEC | (flags & O_PATH ? 0 : O_NONBLOCK),
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
+    };
+    int fd = (int)syscall(SYS_openat2, dir_fd, name, &how, sizeof(how));
+
+    return fd < 0 ? -errno : fd;
+}
+
+/* Each folder of the path, made where it is missing. */
+static int open_folder(int root_fd, const char *path)
+{
+    char part[64];
+    size_t len = 0;
+
+    for (;;) {
+        size_t next = len + strcspn(path + len, "/");
+
+        ASSERT(next < sizeof(part));
+        memcpy(part, path, next);
+        part[next] = '\0';
+        if (path[next] == '\0') {
+            IGNORE_RESULT(mkdirat(root_fd, part, 0755)); /* opening says whether it is there */
+            return open_plain(root_fd, path, O_RDONLY | O_DIRECTORY);
+        }
+        {
+            cleanup_close int above = open_plain(root_fd, part, O_RDONLY | O_DIRECTORY);
+
+            if (above < 0 && mkdirat(root_fd, part, 0755) < 0) {
+                return -errno;
+            }
+        }
+        len = next + 1;
+    }
+}
+
+/* Replaced as a whole, never written through what is there. */
+static int replace(int dir_fd, const char *name, const void *data, size_t len)
+{
+    cleanup_close int fd = FD_NONE;
+
+    if (unlinkat(dir_fd, NEW_NAME, 0) < 0 && errno != ENOENT) {
+        return -errno;
+    }
+    fd = openat(dir_fd, NEW_NAME, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        return -errno;
+    }
+    if (fs_write_all(fd, data, len) < 0 || renameat(dir_fd, NEW_NAME, dir_fd, name) < 0) {
+        unlinkat(dir_fd, NEW_NAME, 0);
+        return -EIO;
+    }
+    return 0;
+}
+
+static int read_bundle(int dir_fd, struct buf *ret)
+{
+    cleanup_close int fd = open_plain(dir_fd, BUNDLE_NAME, O_RDONLY);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        return fd < 0 ? fd : -errno;
+    }
+    return S_ISREG(st.st_mode) ? fs_read_fd(fd, ret) : -EINVAL;
+}
+
+static int add_to_bundle(int root_fd, const char *pem)
+{
+    cleanup_close int dir_fd = open_plain(root_fd, BUNDLE_DIR, O_RDONLY | O_DIRECTORY);
+    cleanup_buf struct buf bundle = BUF_INIT(BUNDLE_MAX);
+    int r = dir_fd < 0 ? dir_fd : read_bundle(dir_fd, &bundle);
+
+    if (r < 0) {
+        return r == -ENOENT ? 0 : r;
+    }
+    if (strstr(buf_str(&bundle), pem)) {
+        return 0;
+    }
+    if (bundle.len > 0 && bundle.data[bundle.len - 1] != '\n') {
+        r = buf_add(&bundle, "\n", 1);
+    }
+    r = r < 0 ? r : buf_add_str(&bundle, pem);
+    return r < 0 ? r : replace(dir_fd, BUNDLE_NAME, bundle.data, bundle.len);
+}
+
+void trust_install(int root_fd, const char *pem)
+{
+    cleanup_close int own_fd = open_folder(root_fd, OWN_DIR);
+    int r = own_fd < 0 ? own_fd : replace(own_fd, OWN_NAME, pem, strlen(pem));
+
+    r = r < 0 ? r : add_to_bundle(root_fd, pem);
+    if (r < 0) {
+        log_warn(NULL, "cannot install the sandbox's authority, ignoring: %s", strerrordesc_np(-r));
+    }
+}
+
+bool trust_present(int root_fd)
+{
+    cleanup_close int own_fd = open_plain(root_fd, OWN_DIR "/" OWN_NAME, O_PATH);
+    cleanup_close int bundle_fd = open_plain(root_fd, BUNDLE_DIR "/" BUNDLE_NAME, O_PATH);
+
+    return own_fd >= 0 && bundle_fd >= 0;
+}

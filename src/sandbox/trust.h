@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The certificate that guests of an organisation are to trust: asked from the credential manager once for each organisation, kept from then
+ * on. Without a credential manager there is none, and sandboxes begin without: a connection that is looked into then fails in
+ * the guest, nothing else does. Thread-safe; waits for TRUST_ASK_MS at most, and not again within TRUST_RETRY_MS after a failure.
+ */
+#pragma once
+
+#include "base/util.h"
+
+#define TRUST_ASK_MS 2000u
+#define TRUST_RETRY_MS 1000u
+
+struct trust;
+
+struct trust *trust_new(const char *run_dir);
+void trust_free(struct trust *t);
+DEFINE_CLEANUP(struct trust *, trust_free);
+
+/* PEM, borrowed for the life of t; NULL: there is none. */
+const char *trust_get(struct trust *t, const char *organisation);
