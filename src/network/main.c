@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/sock.h"
 #include "credential/client.h"
+#include "credential/secret.h"
 #include "ipc/netgate.h"
 #include "network/control.h"
 
@@ -126,7 +127,7 @@ static int give_up_privileges(struct err *e)
         return err_wrap(e, -errno, "giving up privileges");
     }
     umask(0077);
-    return 0;
+    return secret_process(e); /* plans for requests pass through here */
 }
 
 static void raise_descriptor_limit(void)
