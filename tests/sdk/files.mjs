@@ -42,7 +42,7 @@ test('many small files in one request, with any name', async () => {
     assert.equal(await files.read(`names/${n}`), `content of ${n}`)
   }
   const list = [...Array(1000).keys()].map((n) => ({ path: `/tmp/many/${n % 10}/${n}`, data: `${n}` }))
-  assert.equal((await files.writeFiles(list)).length, 1000)
+  assert.equal((await files.writeFiles(list, { requestTimeoutMs: 0 })).length, 1000)
   assert.equal((await commands.run('find /tmp/many -type f | wc -l; cat /tmp/many/7/* | wc -c')).stdout, '1000\n289\n')
 }, { deadlineMs: 400_000 })
 
