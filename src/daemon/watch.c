@@ -42,8 +42,11 @@
 #define WATCH_MASK \
     (IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | \
      IN_DELETE_SELF | IN_MOVE_SELF | IN_EXCL_UNLINK)
-/* How long the second half of a rename may be late; both are made by one system call. */
-#define PAIR_MS 20
+/*
+ * How long the second half of a rename may be late. Both are made by one system call, in the middle of which a busy
+ * emulated guest may well be made to wait.
+ */
+#define PAIR_MS 100
 #define PAIRS_MAX 16
 #define LINE_MAX_BYTES (128u * 1024)
 #define FLUSH_BYTES (64u * 1024)
