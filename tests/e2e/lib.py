@@ -234,12 +234,12 @@ def refused(status, call, code=None, field=None):
 class WebSocket:
     """Enough of a client: text and binary messages, answers pings."""
 
-    def __init__(self, path, client=None):
+    def __init__(self, path, client=None, host=None):
         client = client or api
         url = urllib.parse.urlsplit(client.where)
         self.sock = socket.create_connection((url.hostname, url.port), timeout=SLOW_S)
         key = base64.b64encode(os.urandom(16)).decode()
-        self.sock.sendall((f'GET {path} HTTP/1.1\r\nHost: {url.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n'
+        self.sock.sendall((f'GET {path} HTTP/1.1\r\nHost: {host or url.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n'
                            f'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n'
                            f'Authorization: Bearer {client.key}\r\n\r\n').encode())
         self.file = self.sock.makefile('rb')
