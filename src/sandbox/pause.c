@@ -34,14 +34,37 @@ static int stand_still(struct resident *res, const struct pause_wish *wish, stru
     return r;
 }
 
-static int pause_steps(struct resident *res, const struct pause_wish *wish, struct err *e)
+/* Who comes from now on waits and wakes it; who has come before must not be paused with it. */
+static int let_wake(struct resident *res, const struct pause_wish *wish, struct err *e)
 {
-    int r;
+    unsigned visits;
 
     pthread_mutex_lock(&res->lock);
-    res->record.wake_on_request =
-        wish->wake_on_request; /* who comes from now on waits and wakes it */
+    visits = wish->unless_visited ? res->visits : 0;
+    if (visits == 0) {
+        res->record.wake_on_request = wish->wake_on_request;
+    }
     pthread_mutex_unlock(&res->lock);
+    return visits == 0
+               ? 0
+               : err_set(e, -EBUSY, "busy", "%u requests to its inside are at work", visits);
+}
+
+/* Once it runs: before, who comes would find it neither running nor to be woken. */
+static void let_not_wake(struct resident *res)
+{
+    pthread_mutex_lock(&res->lock);
+    res->record.wake_on_request = false;
+    pthread_mutex_unlock(&res->lock);
+}
+
+static int pause_steps(struct resident *res, const struct pause_wish *wish, struct err *e)
+{
+    int r = let_wake(res, wish, e);
+
+    if (r < 0) {
+        return r;
+    }
     r = resident_set_state(res, SANDBOX_STATE_PAUSING, NULL, RECORD_SURVIVES_PROCESS, e);
     if (r < 0) {
         return r;
@@ -50,6 +73,7 @@ static int pause_steps(struct resident *res, const struct pause_wish *wish, stru
     if (r < 0) {
         IGNORE_RESULT(resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS,
                                          NULL)); /* the first error counts */
+        let_not_wake(res);
         return r;
     }
     IGNORE_RESULT(FAULT("pause.still")); /* only a crash can come between */
@@ -112,7 +136,9 @@ int resume_held(struct resident *res, struct err *e)
         return r;
     }
     if (!res->machine) { /* the host went down meanwhile */
-        return bring_back(res, e);
+        r = bring_back(res, e);
+        let_not_wake(res);
+        return r;
     }
     r = go_on(res, e);
     if (r < 0) {
@@ -124,7 +150,9 @@ int resume_held(struct resident *res, struct err *e)
         return r;
     }
     history_add(res, "resumed", "goes on where it was");
-    return resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);
+    r = resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);
+    let_not_wake(res);
+    return r;
 }
 
 int resume_sandbox(struct resident *res, struct err *e)

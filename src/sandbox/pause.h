@@ -15,6 +15,7 @@
 struct pause_wish {
     bool durable;         /* with a full snapshot */
     bool wake_on_request; /* the next guest request resumes it: paused for idleness */
+    bool unless_visited;  /* -EBUSY while a request to its inside is at work */
 };
 
 MUST_CHECK int pause_sandbox(struct resident *res, const struct pause_wish *wish, struct err *e);

@@ -254,16 +254,27 @@ int64_t resident_end_at_ms(struct resident *res)
     return end_at_ms;
 }
 
-bool resident_wakes(struct resident *res)
+bool resident_visit(struct resident *res)
 {
     bool wakes;
 
     pthread_mutex_lock(&res->lock);
-    wakes = res->record.wake_on_request && (res->record.state == SANDBOX_STATE_PAUSING ||
-                                            res->record.state == SANDBOX_STATE_PAUSED ||
-                                            res->record.state == SANDBOX_STATE_RESUMING);
+    res->visits++;
+    /* Running, too: who pauses it has said so before the state has changed. */
+    wakes =
+        res->record.wake_on_request &&
+        (res->record.state == SANDBOX_STATE_RUNNING || res->record.state == SANDBOX_STATE_PAUSING ||
+         res->record.state == SANDBOX_STATE_PAUSED || res->record.state == SANDBOX_STATE_RESUMING);
     pthread_mutex_unlock(&res->lock);
     return wakes;
+}
+
+void resident_leave(struct resident *res)
+{
+    pthread_mutex_lock(&res->lock);
+    ASSERT(res->visits > 0);
+    res->visits--;
+    pthread_mutex_unlock(&res->lock);
 }
 
 enum sandbox_state resident_state(struct resident *res)

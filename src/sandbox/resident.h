@@ -49,6 +49,7 @@ struct resident {
     struct machine *machine; /* owned; NULL: none */
     struct channel *channel; /* owned; NULL: none */
     int disk_fd;             /* owned; with the machine */
+    unsigned visits;         /* requests to its inside that are at work */
     char last_console[512];  /* what the console said last when the machine ended */
 };
 
@@ -88,8 +89,13 @@ MUST_CHECK int resident_set_end(struct resident *res, int64_t end_at_ms, enum sa
                                 struct err *e);
 int64_t resident_end_at_ms(struct resident *res);
 enum sandbox_state resident_state(struct resident *res);
-/* Paused, or about to be, or already being resumed: the next request resumes it, waiting for what is under way. */
-bool resident_wakes(struct resident *res);
+/*
+ * A request to its inside, counted from here to resident_leave(): meanwhile it is not paused for idleness. True: it is
+ * paused for that, or about to be, or already being resumed, and the request has to resume it first, which waits for what
+ * is under way.
+ */
+MUST_CHECK bool resident_visit(struct resident *res);
+void resident_leave(struct resident *res);
 
 /* The channel of a running sandbox. -ENOTCONN "not_running" with the state and what to do. */
 MUST_CHECK int resident_guest_begin(struct resident *res, struct channel **ret, struct err *e);

@@ -136,11 +136,16 @@ static int guest(struct http_request *req, struct err *e)
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     int r = route_find(req, &res, e);
 
-    if (r == 0 && resident_wakes(res)) {
+    if (r < 0) {
+        return r;
+    }
+    if (resident_visit(res)) {
         r = resume_sandbox(res,
                            e); /* paused for idleness: the client notices no more than a delay */
     }
-    return r < 0 ? r : guest_proxy(req, res, http_request_param(req, "rest"), e);
+    r = r < 0 ? r : guest_proxy(req, res, http_request_param(req, "rest"), e);
+    resident_leave(res);
+    return r;
 }
 
 static int logs(struct http_request *req, struct err *e)

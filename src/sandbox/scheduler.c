@@ -133,15 +133,22 @@ static void pause_if_idle(struct resident *res, uint64_t now_ms)
 {
     uint64_t idle_ms = (uint64_t)res->record.policy.idle_pause_s * 1000;
     struct err e = {0};
+    int r;
 
     if (idle_ms == 0 || now_ms < res->mute_until_ms ||
         resident_state(res) != SANDBOX_STATE_RUNNING ||
         now_ms - res->idle_looked_ms < MIN((uint64_t)IDLE_LOOK_MS, idle_ms)) {
         return;
     }
-    if (guest_is_idle(res, idle_ms, now_ms) &&
-        pause_sandbox(res, &(struct pause_wish){.durable = true, .wake_on_request = true}, &e) <
-            0) {
+    if (!guest_is_idle(res, idle_ms, now_ms)) {
+        return;
+    }
+    r = pause_sandbox(
+        res, &(struct pause_wish){.durable = true, .wake_on_request = true, .unless_visited = true},
+        &e);
+    if (r == -EBUSY) {
+        res->busy_ms = now_ms; /* a request has come since we looked */
+    } else if (r < 0) {
         log_warn(&(struct log_ctx){.sandbox = res->record.id}, "cannot pause an idle sandbox: %s",
                  e.msg);
     }
