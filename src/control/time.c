@@ -85,7 +85,7 @@ static int pause_it(struct control *c, const struct control_actor *actor, const 
     uint64_t deadline_ns = deadline_in_ms(CONTROL_CHANGE_MS);
     int r;
 
-    ASSERT(c && actor && id && how && ret && body);
+    ASSERT(c && actor && id && ret && body);
 
     r = control_hold(c, actor, id, deadline_ns, &hold, e);
     if (r == 0) {

@@ -121,8 +121,7 @@ static int read_answers(struct netlink *nl, uint32_t n_acks)
         if (n < 0) {
             return -errno;
         }
-        for (const struct nlmsghdr *h = (const void *)data; NLMSG_OK(h, left);
-             h = NLMSG_NEXT(h, left)) {
+        for (struct nlmsghdr *h = (void *)data; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
             const struct nlmsgerr *answer = NLMSG_DATA(h);
 
             if (h->nlmsg_type != NLMSG_ERROR || n_acks == 0) {
@@ -144,8 +143,7 @@ int netlink_commit(struct netlink *nl)
     size_t left = nl->len;
     ssize_t n;
 
-    for (const struct nlmsghdr *h = (const void *)nl->data; NLMSG_OK(h, left);
-         h = NLMSG_NEXT(h, left)) {
+    for (struct nlmsghdr *h = (void *)nl->data; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
         n_acks += (h->nlmsg_flags & NLM_F_ACK) != 0;
     }
     n = sendto(nl->fd, nl->data, nl->len, 0, (struct sockaddr *)&kernel, sizeof(kernel));
