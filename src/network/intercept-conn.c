@@ -225,13 +225,19 @@ static bool host_agrees(const struct intercept_conn *c, const struct http1_head 
     return a.len == len + strlen(port) && memcmp(a.p + len, port, strlen(port)) == 0;
 }
 
+/* The path of CONNECT is no bytes at all. */
+static char *text_of(struct http1_view v)
+{
+    return v.p ? xstrndup(v.p, v.len) : xstrdup("");
+}
+
 /* May this request pass? Answers itself when not. */
 static bool judge(struct exchange *x)
 {
     struct intercept_conn *c = x->c;
     const struct http1_head *head = &x->head;
-    cleanup_free char *method = xstrndup(head->method.p, head->method.len);
-    cleanup_free char *path = xstrndup(head->path.p, head->path.len);
+    cleanup_free char *method = text_of(head->method);
+    cleanup_free char *path = text_of(head->path);
     struct netpolicy_query q = {.name = c->target.name,
                                 .addr = c->target.addr,
                                 .port = c->target.port,
@@ -267,8 +273,8 @@ static int get_plan(struct exchange *x, struct err *e)
 {
     struct intercept_conn *c = x->c;
     const struct http1_field *auth = http1_field_get(&x->head, "authorization");
-    cleanup_free char *method = xstrndup(x->head.method.p, x->head.method.len);
-    cleanup_free char *path = xstrndup(x->head.path.p, x->head.path.len);
+    cleanup_free char *method = text_of(x->head.method);
+    cleanup_free char *path = text_of(x->head.path);
     char names[INJECT_NAMES_MAX][CREDENTIAL_NAME_SIZE];
     struct credential_ask ask = {
         .q = {.organisation = c->target.owner.organisation,

@@ -21,8 +21,8 @@
 #define PORTS_MAX 16
 
 struct listener {
-    int fd; /* owned */
-    const char *name;
+    int fd;     /* owned */
+    char *name; /* owned */
     uint16_t port;
     bool is_tls;
 };
@@ -160,5 +160,9 @@ int main(int argc, char **argv)
     serve_all(&s);
     intercept_free(s.in);
     netpolicy_unref(s.policy);
+    for (size_t i = 0; i < s.n; i++) {
+        fd_close(s.listeners[i].fd);
+        free(s.listeners[i].name);
+    }
     return 0;
 }

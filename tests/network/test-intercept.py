@@ -628,10 +628,12 @@ def main():
     try:
         return run_all(CASES)
     finally:
-        W.between.stop()
         W.manager.stop()
-        if os.environ.get("SPACE_TEST_KEEP"):
-            shutil.copytree(FOLDER, os.environ["SPACE_TEST_KEEP"], dirs_exist_ok=True)
+        try:
+            W.between.stop()
+        finally:
+            for log in ("between.log", "manager.log") if os.environ.get("SPACE_TEST_KEEP") else ():
+                shutil.copy(os.path.join(FOLDER, log), os.environ["SPACE_TEST_KEEP"])
 
 
 CASES = [
