@@ -197,14 +197,20 @@ static int take_grant(int status, const char *body, size_t len, const char *fiel
     return 0;
 }
 
-/* The base and the path of "https://host/path". */
-static int split_url(const char *url, char **ret_base, char **ret_path)
+/* The base of "https://host/path", and what follows it together with `more`. */
+static void split_url(const char *url, const char *more, char **ret_base, char **ret_target)
 {
-    const char *slash = strchr(url + strlen("https://"), '/');
+    size_t base = strlen("https://") + strcspn(url + strlen("https://"), "/");
+    size_t end = strlen(url);
 
-    *ret_base = xstrndup(url, slash ? (size_t)(slash - url) : strlen(url));
-    *ret_path = xstrdup(slash ? slash : "/");
-    return 0;
+    while (more && end > base && url[end - 1] == '/') {
+        end--;
+    }
+    *ret_base = xstrndup(url, base);
+    *ret_target = xasprintf("%.*s%s", (int)(end - base), url + base,
+                            more          ? more
+                            : end == base ? "/"
+                                          : "");
 }
 
 struct ask {
@@ -225,10 +231,9 @@ static int ask_server(struct tokens *t, const struct ask *ask, int *ret_status, 
     CLEANUP(http_client_freep) struct http_client *http = NULL;
     CLEANUP(http_call_freep) struct http_call *call = NULL;
     cleanup_free char *base = NULL;
-    cleanup_free char *path = NULL;
     cleanup_free char *target = NULL;
     struct err why = {0};
-    int r = split_url(ask->url, &base, &path);
+    int r;
     struct http_call_opts opts = {
         .method = "POST",
         .headers = ask->headers,
@@ -237,9 +242,9 @@ static int ask_server(struct tokens *t, const struct ask *ask, int *ret_status, 
         .deadline_ns = deadline_in_ms(TOKEN_FETCH_MS),
     };
 
-    target = xasprintf("%s%s", path, ask->more ? ask->more : "");
+    split_url(ask->url, ask->more, &base, &target);
     opts.target = target;
-    r = r < 0 ? r : http_client_new(base, &client_opts, &http, &why);
+    r = http_client_new(base, &client_opts, &http, &why);
     r = r < 0 ? r : http_call_new(http, &opts, &call, &why);
     if (r == 0 && ask->body->len > 0) {
         r = http_call_write(call, ask->body->data, ask->body->len, &why);

@@ -21,7 +21,8 @@ class World:
         self.evil_server = Server(self.evil.leaf(NAME))
         self.other_server = Server(self.outside.leaf("other.example.com"))
         self.plain_server = Server(None)
-        self.manager = Manager(MANAGER, FOLDER)
+        self.token_server = Server(self.outside.leaf("localhost"))
+        self.manager = Manager(MANAGER, FOLDER, "--token-ca-file", self.outside.cert, "--token-private")
         self.ca = self.manager.authority()
         self.ca_file = os.path.join(FOLDER, "guest-ca.pem")
         with open(self.ca_file, "w") as f:
@@ -235,6 +236,121 @@ def rate_is_held():
     until(limited, "the limit")
     equal(len(W.manager.events(event="use", credential="slow")), 3)
     equal(W.manager.events(event="refuse", credential="slow")[0]["reason"], "credential_rate")
+    W.manager.remove(made)
+
+
+# ---- what is fetched or made for a secret ----
+
+def token_url(path=""):
+    return "https://localhost:%d%s" % (W.token_server.port, path)
+
+
+def oauth2_tokens_are_fetched_once_and_renewed():
+    from urllib.parse import parse_qs, quote
+    asked = []
+
+    def give(_server, request):
+        form = parse_qs(b"".join(request.body()).decode())
+        asked.append((request.one("authorization"), form))
+        # The first lasts no longer than what is spare: it is used once.
+        lasts = 60 if len(asked) == 1 else 3600
+        request.reply(json.dumps({"access_token": "token-number-%d" % len(asked), "token_type": "bearer",
+                                  "expires_in": lasts}).encode())
+    W.token_server.routes["/token"] = give
+    made = W.manager.add("oauth", {"type": "oauth2", "token_url": token_url("/token"), "client_id": "me:too", "scope": "a b"},
+                         port=W.good_server.port)
+    W.settle(made)
+    guest = W.guest()
+    for _ in range(3):
+        guest.get("/")
+    equal(W.last().all("authorization"), ["Bearer token-number-2"])
+    equal(len(asked), 2, "tokens that were fetched")
+    equal(asked[0], ("Basic " + base64.b64encode(("me%3Atoo:" + quote(SECRET, safe="")).encode()).decode(),
+                     {"grant_type": ["client_credentials"], "scope": ["a b"]}))
+    W.manager.change(made, value="another-client-secret")
+    guest.get("/")
+    equal(W.last().all("authorization"), ["Bearer token-number-3"])
+    W.token_server.routes["/token"] = lambda s, r: r.reply(b"{}", status="401 Unauthorized")
+    W.manager.change(made, value="a-wrong-client-secret")
+    status, _, body = guest.get("/")
+    equal((status, json.loads(body)["error"]["code"]), (403, "token_refused"))
+    W.manager.remove(made)
+
+
+def refresh_tokens_that_change_are_kept():
+    from urllib.parse import parse_qs
+    asked = []
+
+    def give(_server, request):
+        asked.append(parse_qs(b"".join(request.body()).decode())["refresh_token"][0])
+        request.reply(json.dumps({"access_token": "access-%d-token" % len(asked), "expires_in": 1,
+                                  "refresh_token": "refresh-%d-token" % len(asked)}).encode())
+    W.token_server.routes["/refresh"] = give
+    made = W.manager.add("refreshing", {"type": "oauth2", "token_url": token_url("/refresh"), "client_id": "me", "refresh": True},
+                         port=W.good_server.port, value="refresh-0-token")
+    W.settle(made)
+    W.guest().get("/")
+    equal(asked[:2], ["refresh-0-token", "refresh-1-token"])
+    W.manager.remove(made)
+
+
+def github_apps_get_installation_tokens():
+    key = os.path.join(FOLDER, "app.pem")
+    openssl("genrsa", "-out", key, "2048")
+    openssl("rsa", "-in", key, "-pubout", "-out", key + ".pub")
+    with open(key) as f:
+        pem = f.read()
+
+    def give(_server, request):
+        part = lambda s: base64.urlsafe_b64decode(s + "=" * (-len(s) % 4))  # noqa: E731
+        head, claims, signature = request.one("authorization").split(" ")[1].split(".")
+        with open(key + ".sig", "wb") as f:
+            f.write(part(signature))
+        with open(key + ".txt", "w") as f:
+            f.write(head + "." + claims)
+        openssl("dgst", "-sha256", "-verify", key + ".pub", "-signature", key + ".sig", key + ".txt")
+        c = json.loads(part(claims))
+        check(c["iss"] == "12345" and c["iat"] <= time.time() < c["exp"] <= time.time() + 600, c)
+        request.reply(json.dumps({"token": "ghs_installation_token", "expires_at": "2030-01-01T00:00:00Z"}).encode(),
+                      status="201 Created")
+    W.token_server.routes["/app/installations/77/access_tokens"] = give
+    made = W.manager.add("app", {"type": "github_app", "token_url": token_url(), "client_id": "12345", "installation": "77"},
+                         port=W.good_server.port, value=pem)
+    W.settle(made)
+    equal(W.last().all("authorization"), ["Basic " + base64.b64encode(b"x-access-token:ghs_installation_token").decode()])
+    W.manager.remove(made)
+
+
+def aws_requests_are_signed_anew():
+    import hmac
+    made = W.manager.add("aws", {"type": "sigv4", "client_id": "AKIDREAL"}, port=W.good_server.port, value=SECRET)
+    body = b'{"TableName":"t"}'
+    dummy = "AWS4-HMAC-SHA256 Credential=AKIDDUMMY/20200101/eu-west-1/dynamodb/aws4_request, SignedHeaders=host, Signature=00"
+
+    def signed():
+        guest = W.guest()
+        guest.send("POST /?b=2&a=1 HTTP/1.1\r\nHost: %s\r\nAuthorization: %s\r\nX-Amz-Date: 20200101T000000Z\r\n"
+                   "X-Amz-Target: X.Y\r\nX-Amz-Security-Token: mine\r\nContent-Length: %d\r\n\r\n" %
+                   (NAME, dummy, len(body))).send(body)
+        guest.answer()
+        return "AKIDREAL" in W.last().one("authorization")
+    until(signed, "it is signed")
+    last = W.last()
+    when = last.one("x-amz-date")
+    digest = hashlib.sha256(body).hexdigest()
+    names = "host;x-amz-content-sha256;x-amz-date;x-amz-target"
+    canonical = "POST\n/\na=1&b=2\nhost:%s\nx-amz-content-sha256:%s\nx-amz-date:%s\nx-amz-target:X.Y\n\n%s\n%s" % (
+        last.one("host"), digest, when, names, digest)
+    scope = "%s/eu-west-1/dynamodb/aws4_request" % when[:8]
+    to_sign = "AWS4-HMAC-SHA256\n%s\n%s\n%s" % (when, scope, hashlib.sha256(canonical.encode()).hexdigest())
+    k = ("AWS4" + SECRET).encode()
+    for step in scope.split("/"):
+        k = hmac.new(k, step.encode(), hashlib.sha256).digest()
+    want = hmac.new(k, to_sign.encode(), hashlib.sha256).hexdigest()
+    equal(last.all("authorization"), ["AWS4-HMAC-SHA256 Credential=AKIDREAL/%s, SignedHeaders=%s, Signature=%s" % (
+        scope, names, want)])
+    equal(last.all("x-amz-security-token"), [])
+    equal(W.good_server.bodies[-1], body)
     W.manager.remove(made)
 
 
@@ -641,6 +757,8 @@ CASES = [
     query_parameter_replaces_all_of_its_name, cookie_replaces_all_of_its_name, body_fields,
     placeholders_only_where_they_are_meant, target_decides, a_redirect_does_not_carry_the_secret,
     nearest_scope_wins_and_never_falls_back, rotation_and_removal_reach_an_open_connection, rate_is_held,
+    oauth2_tokens_are_fetched_once_and_renewed, refresh_tokens_that_change_are_kept, github_apps_get_installation_tokens,
+    aws_requests_are_signed_anew,
     echoes_are_redacted_in_all_promised_forms, what_cannot_be_searched_is_not_passed_on, chunks_cut_anywhere_are_redacted,
     events_are_not_held_back, no_log_and_no_list_has_the_secret,
     framing_that_two_parsers_could_read_differently_is_refused, answers_that_two_parsers_could_read_differently_are_refused,
