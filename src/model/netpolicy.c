@@ -53,53 +53,76 @@ static bool has_method(const struct netrule *rule, const char *method)
     return !rule->methods;
 }
 
-/* Beside name or address: the port, and of a request what it is. A connection may yet bring one that fits. */
-static bool rule_fits(const struct netrule *rule, const struct netpolicy_query *q)
+/* Which rules are looked at: of a request all; of a connection first those that do not depend on requests. */
+enum fit {
+    FIT_REQUEST,
+    FIT_ALWAYS,        /* without methods and path */
+    FIT_SOMETIMES,     /* with them */
+    FIT_SOMETIMES_LETS /* with them, and not to deny */
+};
+
+/* Beside name or address. */
+static bool rule_fits(const struct netrule *rule, const struct netpolicy_query *q, enum fit fit)
 {
+    bool sometimes = rule->methods || rule->path;
+
     if (q->port < rule->port_min || q->port > rule->port_max) {
         return false;
     }
-    if (!q->method) {
-        return true;
+    switch (fit) {
+    case FIT_ALWAYS:
+        return !sometimes;
+    case FIT_SOMETIMES:
+        return sometimes;
+    case FIT_SOMETIMES_LETS:
+        return sometimes && rule->action != NETPOLICY_DENY;
+    default:
+        return has_method(rule, q->method) &&
+               (!rule->path || (q->path && str_starts(q->path, rule->path)));
     }
-    return has_method(rule, q->method) &&
-           (!rule->path || (q->path && str_starts(q->path, rule->path)));
 }
+
+struct search {
+    const struct netpolicy *p;
+    const struct netpolicy_query *q;
+    enum fit fit;
+};
 
 /* The first rule of this name that fits and comes before best, which is -1 for none yet. */
-static int better_by_name(const struct netpolicy *p, const struct netpolicy_query *q,
-                          const char *host, bool below, int best)
+static int better_by_name(const struct search *s, const char *host, bool below, int best)
 {
-    int i = netpolicy_first(p, host, below);
+    int i = netpolicy_first(s->p, host, below);
 
     while (i >= 0 && (best < 0 || i < best)) {
-        if (rule_fits(&p->rules[i], q)) {
+        if (rule_fits(&s->p->rules[i], s->q, s->fit)) {
             return i;
         }
-        i = p->rules[i].next;
+        i = s->p->rules[i].next;
     }
     return best;
 }
 
-static int find_by_name(const struct netpolicy *p, const struct netpolicy_query *q)
+static int find_by_name(const struct search *s)
 {
-    const char *at = q->name;
+    const char *at = s->q->name;
     int best;
 
-    if (str_empty(q->name)) {
+    if (str_empty(at)) {
         return -1;
     }
-    best = better_by_name(p, q, q->name, /* below */ false, -1);
+    best = better_by_name(s, at, /* below */ false, -1);
     while ((at = strchr(at, '.'))) {
         at++;
-        best = better_by_name(p, q, at, /* below */ true, best);
+        best = better_by_name(s, at, /* below */ true, best);
     }
     return best;
 }
 
-static int find_rule(const struct netpolicy *p, const struct netpolicy_query *q)
+/* The first that fits, or -1. */
+static int find_rule(const struct netpolicy *p, const struct netpolicy_query *q, enum fit fit)
 {
-    int best = find_by_name(p, q);
+    const struct search search = {p, q, fit};
+    int best = find_by_name(&search);
 
     for (size_t k = 0; k < p->n_by_addr; k++) {
         int i = p->by_addr[k];
@@ -108,7 +131,7 @@ static int find_rule(const struct netpolicy *p, const struct netpolicy_query *q)
         if (best >= 0 && i > best) {
             break;
         }
-        if (rule_holds(rule, q->addr) && rule_fits(rule, q)) {
+        if (rule_holds(rule, q->addr) && rule_fits(rule, q, fit)) {
             return i;
         }
     }
@@ -121,25 +144,51 @@ static bool anywhere_refuses(const struct netrule *rule, const struct netpolicy_
     return rule->kind == NETRULE_ANYWHERE && str_empty(q->name) && !netpolicy_addr_public(q->addr);
 }
 
-struct netpolicy_verdict netpolicy_judge(const struct netpolicy *policy,
-                                         const struct netpolicy_query *query)
+static struct netpolicy_verdict verdict_of(const struct netpolicy *p,
+                                           const struct netpolicy_query *q, int i)
 {
     struct netpolicy_verdict v = {NETPOLICY_DENY, NETPOLICY_BY_DEFAULT, false};
     const struct netrule *rule;
-    int i = find_rule(policy, query);
 
     if (i < 0) {
         return v;
     }
-    rule = &policy->rules[i];
-    v.rule = (size_t)i < policy->n_own ? i : NETPOLICY_BY_PRESET;
-    if (anywhere_refuses(rule, query)) {
+    rule = &p->rules[i];
+    v.rule = (size_t)i < p->n_own ? i : NETPOLICY_BY_PRESET;
+    if (anywhere_refuses(rule, q)) {
         return v;
     }
     v.action = rule->action;
-    v.by_addr = rule->kind == NETRULE_CIDR || str_empty(query->name);
-    if (!query->method && (rule->methods || rule->path)) {
-        v.action = NETPOLICY_INSPECT; /* which of the rules it is, each request will say */
+    v.by_addr = rule->kind == NETRULE_CIDR || str_empty(q->name);
+    return v;
+}
+
+/* Is there one before the rule that decides for all requests? */
+static bool before(int i, int decides)
+{
+    return i >= 0 && (decides < 0 || i < decides);
+}
+
+struct netpolicy_verdict netpolicy_judge(const struct netpolicy *policy,
+                                         const struct netpolicy_query *query)
+{
+    struct netpolicy_verdict v;
+    int decides;
+    int i;
+
+    if (query->method) {
+        return verdict_of(policy, query, find_rule(policy, query, FIT_REQUEST));
+    }
+    decides = find_rule(policy, query, FIT_ALWAYS);
+    v = verdict_of(policy, query, decides);
+    /* A rule for some requests comes before: they must be seen, if any of them could be let through. */
+    i = find_rule(policy, query, v.action == NETPOLICY_DENY ? FIT_SOMETIMES_LETS : FIT_SOMETIMES);
+    if (before(i, decides)) {
+        bool by_addr = v.action != NETPOLICY_DENY && v.by_addr;
+
+        v = verdict_of(policy, query, i);
+        v.action = NETPOLICY_INSPECT;
+        v.by_addr = v.by_addr || by_addr;
     }
     return v;
 }
