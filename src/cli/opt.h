@@ -71,6 +71,7 @@ struct args {
     uint64_t timeout_s;
     bool timeout_given;
     const char *policy;
+    const char *network;
 
     /* Through time. */
     bool disk_kind;

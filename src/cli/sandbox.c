@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "cli/net.h"
 #include "cli/policy.h"
 #include "cli/progress.h"
 #include "cli/table.h"
@@ -66,6 +67,13 @@ static int sandbox_body(const struct args *a, uint64_t timeout_s, json_t *env, j
             return r;
         }
         json_object_set_new(body, "policy", part);
+    }
+    if (a->network) {
+        r = net_read(a->network, &part, e);
+        if (r < 0) {
+            return r;
+        }
+        json_object_set_new(body, "network", part);
     }
     if (timeout_s != UINT64_MAX) {
         json_object_set_new(body, "timeout_s", json_integer((json_int_t)timeout_s));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cli/cli.h"
+#include "cli/table.h"
 
 /*
  * Makes a sandbox of the shape in cli->args. timeout_s: UINT64_MAX leaves it to the service. env is borrowed, may be
@@ -29,3 +30,5 @@ int sandbox_each(struct cli *cli, const char *doing, bool missing_ok,
 void sandbox_print_object(struct cli *cli, json_t *object);
 /* Milliseconds since 1970 in a field of an object; 0: none. */
 int64_t sandbox_time(json_t *object, const char *name);
+/* A time as people read it, into the table's next cell. */
+void sandbox_cell_when(struct table *t, int64_t ms);

@@ -114,7 +114,7 @@ int verb_snapshot(struct cli *cli)
     return CLI_EXIT_OK;
 }
 
-static void cell_when(struct table *t, int64_t ms)
+void sandbox_cell_when(struct table *t, int64_t ms)
 {
     time_t when = ms / 1000;
     char text[40];
@@ -157,7 +157,7 @@ static void snapshot_table(struct cli *cli, const json_t *list)
 
         table_cell(&t, json_get_string(s, "id", NULL));
         table_cell(&t, json_get_string(s, "kind", NULL));
-        cell_when(&t, json_get_int(s, "created_at_ms", 0));
+        sandbox_cell_when(&t, json_get_int(s, "created_at_ms", 0));
         table_cell(&t, json_get_string(s, "made_by", NULL));
         table_cell(&t, json_get_bool(s, "keep", false) ? "yes" : NULL);
         cell_memory(&t, s);
@@ -401,7 +401,7 @@ static void history_table(struct cli *cli, json_t *answer)
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *entry = json_array_get(list, i);
 
-        cell_when(&t, json_get_int(entry, "at_ms", 0));
+        sandbox_cell_when(&t, json_get_int(entry, "at_ms", 0));
         table_cell(&t, json_get_string(entry, "event", NULL));
         table_cell(&t, json_get_string(entry, "text", NULL));
     }
@@ -413,7 +413,7 @@ static void trace_rows(struct table *t, json_t *operation)
 {
     const json_t *steps = json_object_get(operation, "steps");
 
-    cell_when(t, json_get_int(operation, "at_ms", 0));
+    sandbox_cell_when(t, json_get_int(operation, "at_ms", 0));
     table_cell(t, json_get_string(operation, "operation", NULL));
     table_cell(t, json_get_bool(operation, "ok", false) ? "ok" : "failed");
     table_cellf(t, "%.1f", (double)json_get_int(operation, "took_us", 0) / 1000.0);

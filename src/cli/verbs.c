@@ -96,6 +96,8 @@ static const struct opt shape_opts[] = {
           "a label to find the sandbox by, may be repeated"),
     VALUE(OPT_TEXT, "policy", 0, "POLICY", policy,
           "NAME=VALUE,... or a JSON file: snapshots, idle pauses, recovery"),
+    VALUE(OPT_TEXT, "network", 0, "POLICY", network,
+          "what it may reach: none, registries, internet, or a JSON file (none)"),
     OPT_END,
 };
 
@@ -539,6 +541,55 @@ const struct verb verbs[] = {
         .name = "template ls", .operands = "", .group = VERB_ACCOUNT, .run = verb_template_ls,
         .summary = "list templates",
         .opts = {.tables = {client_opts}},
+    },
+    {
+        .name = "net show", .operands = "SANDBOX", .group = VERB_SANDBOX, .run = verb_net_show,
+        .summary = "show what a sandbox may reach, and what waits for an answer",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "net set", .operands = "SANDBOX POLICY", .group = VERB_SANDBOX,
+        .run = verb_net_set,
+        .summary = "set what a sandbox may reach",
+        .about = "POLICY is none, registries, internet, or the name of a JSON file with preset, rules and observe. Open "
+                 "connections that it does not let through are reset.",
+        .examples = "space net set s4k2 registries",
+        .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "net log", .operands = "SANDBOX", .group = VERB_SANDBOX, .run = verb_net_log,
+        .summary = "list what a sandbox has tried to reach, and what decided",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "net top", .operands = "SANDBOX", .group = VERB_SANDBOX, .run = verb_net_top,
+        .summary = "list the open connections of a sandbox",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "net explain", .operands = "SANDBOX HOST PORT", .group = VERB_SANDBOX,
+        .run = verb_net_explain,
+        .summary = "say which rule decides about a host and port",
+        .examples = "space net explain s4k2 pypi.org 443",
+        .opts = {.tables = {client_opts}, .min_pos = 3, .max_pos = 3},
+    },
+    {
+        .name = "net approve", .operands = "SANDBOX NUMBER", .group = VERB_SANDBOX,
+        .run = verb_net_approve,
+        .summary = "let through what a rule 'ask' holds",
+        .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "net deny", .operands = "SANDBOX NUMBER", .group = VERB_SANDBOX,
+        .run = verb_net_deny,
+        .summary = "refuse what a rule 'ask' holds",
+        .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "net propose", .operands = "SANDBOX", .group = VERB_SANDBOX,
+        .run = verb_net_propose,
+        .summary = "print the least policy that allows what was seen",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
     },
     {
         .name = "key create", .operands = "", .group = VERB_ACCOUNT, .run = verb_key_create,

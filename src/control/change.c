@@ -82,6 +82,18 @@ static void push_policy(struct control *c, const struct sandbox *sb)
     }
 }
 
+static void push_network(struct control *c, const struct sandbox *sb)
+{
+    struct node_call call = {.deadline_ns = deadline_in_ms(CONTROL_UNDO_MS)};
+    struct log_ctx log = {.sandbox = sb->id};
+    struct err e = {0};
+
+    if (node_client_set_network(c->node, sb->id, sb->network, &call, &e) < 0) {
+        log_warn(&log, "cannot tell the node the new network policy, retrying later: %s", e.msg);
+        control_kick(c);
+    }
+}
+
 /* The same for the end of its life; that waits for nobody: who has little time left cannot. */
 static void push_end(struct control *c, const struct sandbox *sb)
 {
@@ -113,7 +125,8 @@ int control_patch(struct control *c, const struct control_actor *actor, const ch
     if (!id_valid(ID_SANDBOX, id)) {
         return control_not_found(e);
     }
-    if (patch->has_policy) { /* two of these must reach the node in the order of their rows */
+    if (patch->has_policy ||
+        patch->network) { /* two of these must reach the node in the order of their rows */
         r = control_hold(c, actor, id, deadline_in_ms(CONTROL_CHANGE_MS), &hold, e);
     }
     if (r == 0) {
@@ -121,6 +134,9 @@ int control_patch(struct control *c, const struct control_actor *actor, const ch
     }
     if (r == 0 && patch->has_policy) {
         push_policy(c, ret);
+    }
+    if (r == 0 && patch->network) {
+        push_network(c, ret);
     }
     if (r == 0 && (patch->has_timeout || patch->has_at_end)) {
         push_end(c, ret);

@@ -2,6 +2,7 @@
 #include "control/node-client.h"
 
 #include "model/lifetime.h"
+#include "model/netpolicy.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -101,6 +102,8 @@ int node_sandbox_from_json(json_t *json, struct node_sandbox *ret, struct err *e
     sb.has_end = json_is_integer(json_object_get(json, "end_at_ms")) &&
                  sandbox_at_end_parse(json_get_string(json, "at_end", ""), &sb.at_end);
     sb.end_at_ms = json_get_int(json, "end_at_ms", 0);
+    sb.has_network = json_is_object(json_object_get(json, "network"));
+    sb.network = netpolicy_fingerprint(json_object_get(json, "network"));
     sb.has_policy = policy_from_json(json_object_get(json, "policy"), &sb.policy, NULL) == 0;
     *ret = sb;
     return 0;
@@ -315,6 +318,21 @@ int node_client_set_policy(struct node_client *node, const char *id, const struc
 
     return node_client_ask(
         node, &(struct node_ask){.method = "PATCH", .id = id, .rest = "/policy", .body = body},
+        call, /* ret */ NULL, e);
+}
+
+int node_client_set_network(struct node_client *node, const char *id, const char *network,
+                            struct node_call *call, struct err *e)
+{
+    cleanup_json json_t *body =
+        json_loads(str_empty(network) ? "{\"preset\":\"none\"}" : network, 0, NULL);
+
+    if (!body) {
+        return err_set(e, -EUCLEAN, "database_error", "the sandbox '%s' has an unreadable network",
+                       id);
+    }
+    return node_client_ask(
+        node, &(struct node_ask){.method = "PATCH", .id = id, .rest = "/network", .body = body},
         call, /* ret */ NULL, e);
 }
 

@@ -37,6 +37,8 @@ struct node_sandbox {
     int64_t started_at_ms; /* 0: never */
     bool has_policy;       /* it said under which policy it keeps the sandbox */
     struct policy policy;
+    bool has_network;  /* it said what the sandbox may reach */
+    uint64_t network;  /* the fingerprint of that */
     bool has_end;      /* it said until when it keeps the sandbox */
     int64_t end_at_ms; /* if its time went on now; 0: for ever */
     enum sandbox_at_end at_end;
@@ -82,6 +84,9 @@ MUST_CHECK int node_client_act(struct node_client *node, const char *id, const c
 MUST_CHECK int node_client_fork(struct node_client *node, const char *id, const json_t *body,
                                 struct node_call *call, struct node_sandbox *ret, size_t n,
                                 struct err *e);
+/* network is the row's text. */
+MUST_CHECK int node_client_set_network(struct node_client *node, const char *id,
+                                       const char *network, struct node_call *call, struct err *e);
 MUST_CHECK int node_client_set_policy(struct node_client *node, const char *id,
                                       const struct policy *policy, struct node_call *call,
                                       struct err *e);

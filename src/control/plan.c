@@ -2,6 +2,7 @@
 #include "control/plan.h"
 
 #include "model/lifetime.h"
+#include "model/netpolicy.h"
 
 static struct plan nothing(void)
 {
@@ -71,6 +72,14 @@ static bool end_differs(const struct plan_input *in)
             ours > theirs + PLAN_END_APART_MS || theirs > ours + PLAN_END_APART_MS);
 }
 
+static bool network_differs(const struct plan_input *in)
+{
+    cleanup_json json_t *ours =
+        str_empty(in->row->network) ? NULL : json_loads(in->row->network, 0, NULL);
+
+    return in->node->has_network && netpolicy_fingerprint(ours) != in->node->network;
+}
+
 static struct plan plan_present(const struct plan_input *in)
 {
     const struct sandbox *row = in->row;
@@ -80,6 +89,9 @@ static struct plan plan_present(const struct plan_input *in)
     if (plan.step == PLAN_NOTHING && node->has_policy &&
         !policy_equal(&row->policy, &node->policy)) {
         plan.step = PLAN_POLICY;
+    }
+    if (plan.step == PLAN_NOTHING && network_differs(in)) {
+        plan.step = PLAN_NETWORK;
     }
     if (plan.step == PLAN_NOTHING && end_differs(in)) {
         plan.step = PLAN_END_TIME;

@@ -16,6 +16,7 @@
  *   another state         running, paused,      observed follows, where the table of states allows it
  *                         stopped, failed
  *   another policy        has it                tell it the policy
+ *   another network       has it                tell it the network policy
  *   another end           has it                tell it the end: it keeps to it when there is no control plane
  *
  * The caller must have read the rows both before and after it asked the node, and offer a row as "not on the
@@ -40,6 +41,7 @@ enum plan_step {
     PLAN_PAUSE,
     PLAN_RESUME,
     PLAN_POLICY,
+    PLAN_NETWORK,
     PLAN_END_TIME,
     PLAN_OBSERVE, /* move the observed state to plan.to */
 };

@@ -12,7 +12,7 @@
     "id, project_id, desired, observed, generation, node, owner, template, vcpus, memory_mib, " \
     "disk_mib, " \
     "accel, env, metadata, timeout_s, created_at_ms, started_at_ms, changed_at_ms, end_at_ms, " \
-    "reason, paused_at_ms, policy, parent, batch, at_end, surface"
+    "reason, paused_at_ms, policy, parent, batch, at_end, surface, network"
 
 static int insert_metadata(struct db_tx *tx, const struct sandbox *sb, struct err *e)
 {
@@ -79,21 +79,21 @@ static int insert_row(struct db_tx *tx, const struct sandbox *sb, struct err *e)
 {
     static const char sql[] =
         "INSERT INTO sandboxes (" COLUMNS ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, "
-        "$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)";
+        "$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)";
     cleanup_free char *policy = policy_text(sb);
 
     return db_run(
         tx,
-        DB_QUERY(sql, DB_TEXT(sb->id), DB_TEXT(sb->project),
-                 DB_TEXT(sandbox_state_name(sb->desired)),
-                 DB_TEXT(sandbox_state_name(sb->observed)), DB_INT(sb->generation),
-                 DB_TEXT(sb->node), DB_TEXT(sb->owner), DB_TEXT(sb->template_name),
-                 DB_INT(sb->shape.vcpus), DB_INT(sb->shape.memory_mib), DB_INT(sb->shape.disk_mib),
-                 DB_TEXT(sb->accel), DB_TEXT(sb->env), DB_TEXT(sb->metadata), DB_INT(sb->timeout_s),
-                 DB_INT(sb->created_at_ms), DB_INT(sb->started_at_ms), DB_INT(sb->changed_at_ms),
-                 DB_INT(sb->end_at_ms), DB_TEXT(sb->reason), DB_INT(sb->paused_at_ms),
-                 DB_TEXT(policy), DB_TEXT(sb->parent), DB_TEXT(sb->batch),
-                 DB_TEXT(sandbox_at_end_name(sb->at_end)), DB_TEXT(sb->surface ? sb->surface : "")),
+        DB_QUERY(
+            sql, DB_TEXT(sb->id), DB_TEXT(sb->project), DB_TEXT(sandbox_state_name(sb->desired)),
+            DB_TEXT(sandbox_state_name(sb->observed)), DB_INT(sb->generation), DB_TEXT(sb->node),
+            DB_TEXT(sb->owner), DB_TEXT(sb->template_name), DB_INT(sb->shape.vcpus),
+            DB_INT(sb->shape.memory_mib), DB_INT(sb->shape.disk_mib), DB_TEXT(sb->accel),
+            DB_TEXT(sb->env), DB_TEXT(sb->metadata), DB_INT(sb->timeout_s),
+            DB_INT(sb->created_at_ms), DB_INT(sb->started_at_ms), DB_INT(sb->changed_at_ms),
+            DB_INT(sb->end_at_ms), DB_TEXT(sb->reason), DB_INT(sb->paused_at_ms), DB_TEXT(policy),
+            DB_TEXT(sb->parent), DB_TEXT(sb->batch), DB_TEXT(sandbox_at_end_name(sb->at_end)),
+            DB_TEXT(sb->surface ? sb->surface : ""), DB_TEXT(sb->network ? sb->network : "")),
         NULL, e);
 }
 
@@ -227,6 +227,7 @@ static int read_sandbox(struct db_result *res, struct sandbox *ret, struct err *
     db_get_text(res, 22, sb.parent, sizeof(sb.parent));
     db_get_text(res, 23, sb.batch, sizeof(sb.batch));
     sb.surface = db_get_text_dup(res, 25);
+    sb.network = db_get_text_dup(res, 26);
     r = read_policy(res, &sb, e);
     if (r == 0) {
         r = read_at_end(res, &sb, e);
@@ -298,7 +299,8 @@ static int update_row(struct db_tx *tx, const struct sandbox *sb, int64_t *ret_c
         "UPDATE sandboxes SET desired = $3, observed = $4, node = $5, owner = $6, accel = $7, "
         "metadata = $8, "
         "timeout_s = $9, started_at_ms = $10, changed_at_ms = $11, end_at_ms = $12, reason = $13, "
-        "paused_at_ms = $14, policy = $15, at_end = $16, surface = $17, generation = generation + "
+        "paused_at_ms = $14, policy = $15, at_end = $16, surface = $17, network = $18, generation "
+        "= generation + "
         "1 WHERE id = $1 AND "
         "generation = $2";
     cleanup_free char *policy = policy_text(sb);
@@ -311,7 +313,8 @@ static int update_row(struct db_tx *tx, const struct sandbox *sb, int64_t *ret_c
                  DB_TEXT(sb->accel), DB_TEXT(sb->metadata), DB_INT(sb->timeout_s),
                  DB_INT(sb->started_at_ms), DB_INT(sb->changed_at_ms), DB_INT(sb->end_at_ms),
                  DB_TEXT(sb->reason), DB_INT(sb->paused_at_ms), DB_TEXT(policy),
-                 DB_TEXT(sandbox_at_end_name(sb->at_end)), DB_TEXT(sb->surface ? sb->surface : "")),
+                 DB_TEXT(sandbox_at_end_name(sb->at_end)), DB_TEXT(sb->surface ? sb->surface : ""),
+                 DB_TEXT(sb->network ? sb->network : "")),
         ret_changes, e);
 }
 

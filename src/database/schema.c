@@ -122,6 +122,9 @@ static const struct migration migrations[] = {
     {"keys of operators",
      "UPDATE api_keys SET scope = 'operator' WHERE scope = 'organisation' AND created_at_ms ="
      "  (SELECT MIN(created_at_ms) FROM api_keys);"},
+
+    /* JSON of model/netpolicy.h; '': nothing may be reached. */
+    {"networks", "ALTER TABLE sandboxes ADD COLUMN network TEXT NOT NULL DEFAULT '';"},
 };
 
 int64_t db_schema_version(void)

@@ -85,6 +85,7 @@ static void older_schema_is_brought_up_to_date(void)
                   "DROP INDEX sandboxes_of_batch;"
                   "ALTER TABLE sandboxes DROP COLUMN at_end;"
                   "ALTER TABLE sandboxes DROP COLUMN surface;"
+                  "ALTER TABLE sandboxes DROP COLUMN network;"
                   "ALTER TABLE sandboxes DROP COLUMN paused_at_ms;"
                   "ALTER TABLE sandboxes DROP COLUMN policy;"
                   "ALTER TABLE sandboxes DROP COLUMN parent;"
@@ -126,7 +127,7 @@ static void unreadable_policy_is_an_error(void)
                   "INSERT INTO projects VALUES ('p1', 'o1', 'p', 5, 1);"
                   "INSERT INTO sandboxes VALUES ('s1', 'p1', 'running', 'running', 3, 'local', '', "
                   "'tiny', 1, 256, 1024, 'tcg', '{}', '{}', 60, 1, 2, 3, 4, '', 0, '{\"x\":1}', "
-                  "'', '', '', '');",
+                  "'', '', '', '', '');",
                   NULL, NULL, NULL),
               0);
     sqlite3_close(raw);

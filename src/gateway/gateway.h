@@ -138,6 +138,12 @@ int snapshot_patch_handler(struct http_request *req, struct err *e);
 int snapshot_delete_handler(struct http_request *req, struct err *e);
 int history_handler(struct http_request *req, struct err *e);
 int trace_handler(struct http_request *req, struct err *e);
+int network_get_handler(struct http_request *req, struct err *e);
+int network_patch_handler(struct http_request *req, struct err *e);
+int network_log_handler(struct http_request *req, struct err *e);
+int network_proposal_handler(struct http_request *req, struct err *e);
+int network_explain_handler(struct http_request *req, struct err *e);
+int network_answer_handler(struct http_request *req, struct err *e);
 
 int guest_forward_handler(struct http_request *req, struct err *e);
 int guest_command_handler(struct http_request *req, struct err *e);

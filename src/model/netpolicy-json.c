@@ -328,6 +328,19 @@ int netpolicy_from_json(json_t *object, struct netpolicy **ret, struct err *e)
     return 0;
 }
 
+uint64_t netpolicy_fingerprint(const json_t *object)
+{
+    cleanup_free char *text = object ? json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS)
+                                     : xstrdup("{\"preset\":\"none\"}");
+    uint64_t hash = 14695981039346656037ull; /* FNV-1a */
+
+    ASSERT(text);
+    for (const char *c = text; *c; c++) {
+        hash = (hash ^ (uint8_t)*c) * 1099511628211ull;
+    }
+    return hash;
+}
+
 struct netpolicy *netpolicy_none(void)
 {
     cleanup_json json_t *object = json_pack("{s:s}", "preset", "none");

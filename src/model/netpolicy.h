@@ -53,6 +53,8 @@ struct netpolicy;
 
 /* -EINVAL naming the field. The object is kept by reference and must not be changed afterwards. */
 MUST_CHECK int netpolicy_from_json(json_t *object, struct netpolicy **ret, struct err *e);
+/* Equal for policies that say the same in the same words; NULL: none. To see whether two sides have the same. */
+uint64_t netpolicy_fingerprint(const json_t *object);
 /* {"preset":"none"} */
 struct netpolicy *netpolicy_none(void);
 struct netpolicy *netpolicy_ref(const struct netpolicy *policy);

@@ -3,6 +3,7 @@
 
 #include "model/json-text.h"
 #include "model/lifetime.h"
+#include "model/netpolicy.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +14,7 @@ void sandbox_done(struct sandbox *sb)
         free(sb->env);
         free(sb->metadata);
         free(sb->surface);
+        free(sb->network);
         memset(sb, 0, sizeof(*sb));
     }
 }
@@ -25,6 +27,7 @@ void sandbox_copy(struct sandbox *ret, const struct sandbox *from)
     ret->env = xstrdup(from->env);
     ret->metadata = xstrdup(from->metadata);
     ret->surface = from->surface ? xstrdup(from->surface) : NULL;
+    ret->network = from->network ? xstrdup(from->network) : NULL;
 }
 
 void sandbox_spec_done(struct sandbox_spec *spec)
@@ -33,6 +36,7 @@ void sandbox_spec_done(struct sandbox_spec *spec)
         free(spec->env);
         free(spec->metadata);
         free(spec->surface);
+        free(spec->network);
         memset(spec, 0, sizeof(*spec));
     }
 }
@@ -52,6 +56,7 @@ void sandbox_patch_done(struct sandbox_patch *patch)
     if (patch) {
         free(patch->metadata);
         free(patch->surface);
+        free(patch->network);
         memset(patch, 0, sizeof(*patch));
     }
 }
@@ -91,6 +96,26 @@ static int read_policy(json_t *body, struct policy *ret, struct err *e)
     return policy_from_json(object, ret, e);
 }
 
+/* NULL: none is asked for. */
+static int network_check(json_t *object, struct err *e)
+{
+    struct netpolicy *policy = NULL;
+    int r = object ? netpolicy_from_json(object, &policy, e) : 0;
+
+    netpolicy_unref(policy);
+    return r;
+}
+
+int sandbox_patch_from_network(json_t *body, struct sandbox_patch *ret, struct err *e)
+{
+    int r = network_check(body, e);
+
+    if (r == 0) {
+        *ret = (struct sandbox_patch){.network = map_text(body)};
+    }
+    return r;
+}
+
 int sandbox_spec_from_json(json_t *body, struct sandbox_spec *ret, struct err *e)
 {
     static const struct json_field fields[] = {
@@ -102,6 +127,7 @@ int sandbox_spec_from_json(json_t *body, struct sandbox_spec *ret, struct err *e
         {"metadata", JSON_FIELD_OBJECT, JSON_NULLABLE},
         {"timeout_s", JSON_FIELD_INT, JSON_NULLABLE},
         {"policy", JSON_FIELD_OBJECT, JSON_NULLABLE},
+        {"network", JSON_FIELD_OBJECT, JSON_NULLABLE},
     };
     static const struct json_bounds timeout_bounds = {0, SANDBOX_TIMEOUT_S_MAX,
                                                       SANDBOX_TIMEOUT_S_DEFAULT};
@@ -127,10 +153,12 @@ int sandbox_spec_from_json(json_t *body, struct sandbox_spec *ret, struct err *e
         (r = check_map("env", env, env_check, e)) < 0 ||
         (r = check_map("metadata", metadata, metadata_check, e)) < 0 ||
         (r = json_get_bounded(body, "timeout_s", timeout_bounds, &timeout_s, e)) < 0 ||
-        (r = read_policy(body, &policy, e)) < 0) {
+        (r = read_policy(body, &policy, e)) < 0 ||
+        (r = network_check(find_map(body, "network"), e)) < 0) {
         return r;
     }
     *ret = (struct sandbox_spec){
+        .network = find_map(body, "network") ? map_text(find_map(body, "network")) : NULL,
         .shape = shape,
         .env = map_text(env),
         .metadata = map_text(metadata),
@@ -255,6 +283,7 @@ void sandbox_init(struct sandbox *ret, const struct sandbox_spec *spec, const ch
         .policy = spec->policy,
         .at_end = spec->at_end,
         .surface = spec->surface ? xstrdup(spec->surface) : NULL,
+        .network = spec->network ? xstrdup(spec->network) : NULL,
     };
     id_new(ID_SANDBOX, ret->id);
     snprintf(ret->project, sizeof(ret->project), "%s", project);
@@ -272,6 +301,7 @@ void sandbox_init_fork(struct sandbox *ret, const struct sandbox *parent,
         .policy = parent->policy,
         .at_end = fork->has_at_end ? fork->at_end : parent->at_end,
         .surface = fork->surface ? fork->surface : parent->surface,
+        .network = parent->network,
     };
 
     ASSERT(ret);
@@ -298,6 +328,10 @@ void sandbox_apply(struct sandbox *sb, const struct sandbox_patch *patch, int64_
     }
     if (patch->has_at_end) {
         sb->at_end = patch->at_end;
+    }
+    if (patch->network) {
+        free(sb->network);
+        sb->network = xstrdup(patch->network);
     }
     if (patch->surface) {
         free(sb->surface);
@@ -447,6 +481,7 @@ json_t *sandbox_node_spec(const struct sandbox *sb, const char *organisation)
 {
     json_t *env;
     json_t *metadata;
+    json_t *spec;
 
     ASSERT(sb && organisation);
 
@@ -457,10 +492,14 @@ json_t *sandbox_node_spec(const struct sandbox *sb, const char *organisation)
         json_decref(metadata);
         return NULL;
     }
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:o, s:I, s:s}", "id", sb->id,
+    spec = json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:o, s:I, s:s}", "id", sb->id,
                      "template", sb->template_name, "vcpus", (int)sb->shape.vcpus, "memory_mib",
                      (int)sb->shape.memory_mib, "disk_mib", (int)sb->shape.disk_mib, "env", env,
                      "metadata", metadata, "org", organisation, "project", sb->project, "policy",
                      policy_to_json(&sb->policy), "end_at_ms", (json_int_t)sb->end_at_ms, "at_end",
                      sandbox_at_end_name(sb->at_end));
+    if (!str_empty(sb->network)) {
+        json_object_set_new(spec, "network", json_loads(sb->network, 0, NULL));
+    }
+    return spec;
 }

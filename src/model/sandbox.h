@@ -64,6 +64,8 @@ struct sandbox {
     int64_t end_at_ms;    /* 0: never */
     int64_t paused_at_ms; /* its time stands still since then; 0: it does not */
     struct policy policy;
+    char *
+        network; /* owned; what it may reach: JSON object text of model/netpolicy.h; NULL or "": nothing */
     enum sandbox_at_end at_end;
     char *
         surface; /* owned; what another API than ours remembers of it, JSON object text; "": nothing */
@@ -85,6 +87,7 @@ struct sandbox_spec {
     char *metadata; /* owned; JSON object text */
     int64_t timeout_s;
     struct policy policy;
+    char *network;              /* owned; JSON object text; NULL: nothing may be reached */
     enum sandbox_at_end at_end; /* these two are not said in our own API */
     char *surface;              /* owned; NULL: none */
 };
@@ -101,11 +104,14 @@ struct sandbox_patch {
     char *metadata; /* owned; replaces all of it; NULL: unchanged */
     bool has_policy;
     struct policy policy; /* replaces all of it */
-    bool has_at_end;      /* these two are not said in our own API */
+    char *network;   /* owned; replaces all of it; NULL: unchanged. PATCH .../network says it */
+    bool has_at_end; /* these two are not said in our own API */
     enum sandbox_at_end at_end;
     char *surface; /* owned; replaces all of it; NULL: unchanged */
 };
 
+/* What PATCH /v1/sandboxes/{id}/network says. */
+int sandbox_patch_from_network(json_t *body, struct sandbox_patch *ret, struct err *e);
 /* -EINVAL also when it would change nothing. */
 int sandbox_patch_from_json(json_t *body, struct sandbox_patch *ret, struct err *e);
 void sandbox_patch_done(struct sandbox_patch *patch);

@@ -333,6 +333,9 @@ json_t *resident_to_json(struct resident *res)
                     res->record.reason[0] ? res->record.reason : NULL);
     ASSERT(out);
     json_object_set_new(out, "policy", policy_to_json(&res->record.policy));
+    json_object_set_new(out, "network",
+                        res->record.network ? json_incref(netpolicy_json(res->record.network))
+                                            : json_pack("{s:s}", "preset", "none"));
     json_object_set_new(out, "at_end", json_string(sandbox_at_end_name(res->record.at_end)));
     json_object_set_new(out, "end_at_ms",
                         json_integer(lifetime_end(res->record.end_at_ms, res->record.paused_at_ms,
