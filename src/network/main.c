@@ -100,7 +100,12 @@ static int read_gate_options(const struct options *o, struct gate_options *ret, 
     }
     ret->workers = (unsigned)workers;
     if (!o->resolver) {
-        return resolver_read_servers(RESOLV_CONF, &ret->servers, e);
+        struct err why = {0};
+
+        if (resolver_read_servers(RESOLV_CONF, &ret->servers, &why) < 0) {
+            log_warn(NULL, "names cannot be resolved for sandboxes, going on: %s", why.msg);
+        }
+        return 0;
     }
     ret->servers.n = 1;
     if (resolver_parse_server(o->resolver, &ret->servers.server[0]) < 0) {

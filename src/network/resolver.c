@@ -302,10 +302,14 @@ static void on_stream(void *arg, uint32_t events)
 static int open_try(struct lookup *l)
 {
     const struct resolver_servers *servers = l->resolver->servers;
-    const struct sockaddr_in *server = &servers->server[l->tries % servers->n];
+    const struct sockaddr_in *server;
     uint8_t ask[DNS_ASK_MAX];
     size_t len;
 
+    if (servers->n == 0) {
+        return -ENETUNREACH;
+    }
+    server = &servers->server[l->tries % servers->n];
     random_bytes(&l->id, sizeof(l->id));
     l->fd = socket(AF_INET, (l->tcp ? SOCK_STREAM : SOCK_DGRAM) | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (l->fd < 0) {
