@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The unmodified Python client: what it does otherwise than the one for JavaScript (asks for events of a watch, reads
+# answers by strict models), and once around the rest.
+import sys
+import time
+import traceback
+
+from e2b import CommandExitException, FileNotFoundException, NotFoundException, Sandbox, SandboxNotFoundException
+
+DEADLINE_S = 120
+box = None
+cases = []
+
+
+def case(fn):
+    cases.append(fn)
+
+
+def until(look, what):
+    end = time.monotonic() + DEADLINE_S
+    while not (found := look()):
+        assert time.monotonic() < end, f'{what} does not come true'
+        time.sleep(0.05)
+    return found
+
+
+def fails(kind, fn):
+    try:
+        value = fn()
+    except kind as error:
+        return error
+    raise AssertionError(f'{kind.__name__} expected, got {value!r}')
+
+
+@case
+def create_and_info():
+    global box
+    box = Sandbox.create(timeout=600, metadata={'a': 'b c'}, envs={'FOO': 'bar'})
+    assert box.is_running()
+    info = box.get_info()
+    assert (info.metadata, info.name, info.state.value) == ({'a': 'b c'}, 'base', 'running'), info
+    assert box.sandbox_id in [s.sandbox_id for s in Sandbox.list().next_items()]
+    assert box.get_metrics()[0].mem_total > 0
+
+
+@case
+def commands():
+    result = box.commands.run('echo out; echo err >&2; echo $FOO')
+    assert (result.stdout, result.stderr, result.exit_code) == ('out\nbar\n', 'err\n', 0), result
+    assert fails(CommandExitException, lambda: box.commands.run('exit 3')).exit_code == 3
+    cat = box.commands.run('cat', background=True, stdin=True)
+    assert cat.pid in [p.pid for p in box.commands.list()]
+    box.commands.send_stdin(cat.pid, 'abc')
+    box.commands.close_stdin(cat.pid)
+    assert cat.wait().stdout == 'abc'
+    sleeper = box.commands.run('sleep 1000', background=True, timeout=0)
+    assert box.commands.kill(sleeper.pid) and not box.commands.kill(sleeper.pid)
+
+
+@case
+def files():
+    box.files.write('a.txt', 'hello')
+    assert box.files.read('a.txt') == 'hello' and box.files.exists('a.txt')
+    box.files.write_files([{'path': 'd/1', 'data': b'\x00\xff'}, {'path': 'd/2', 'data': 'two'}])
+    assert bytes(box.files.read('d/1', format='bytes')) == b'\x00\xff'
+    assert [e.name for e in box.files.list('d')] == ['1', '2']
+    assert box.files.get_info('a.txt').size == 5
+    assert box.files.make_dir('e') and not box.files.make_dir('e')
+    box.files.rename('a.txt', 'e/b.txt')
+    fails((FileNotFoundException, NotFoundException), lambda: box.files.read('a.txt'))
+    box.files.remove('e')
+
+
+@case
+def watch():
+    handle = box.files.watch_dir('d')
+    box.files.write('d/3', 'x')
+    box.commands.run('rm d/1')
+    seen = []
+    until(lambda: seen.extend(handle.get_new_events()) or any(
+        e.name == '1' and e.type.value == 'remove' for e in seen), 'the removal')
+    assert any(e.name == '3' and e.type.value == 'create' for e in seen), seen
+    handle.stop()
+
+
+@case
+def pause_connect_kill():
+    box.pause()
+    assert not box.is_running()
+    again = Sandbox.connect(box.sandbox_id)
+    assert again.files.read('d/2') == 'two'
+    assert again.kill() and not again.kill()
+    fails((SandboxNotFoundException, NotFoundException), lambda: Sandbox.connect(box.sandbox_id))
+
+
+failed = 0
+for n, fn in enumerate(cases, 1):
+    try:
+        fn()
+        print(f'ok {n} - {fn.__name__}', flush=True)
+    except BaseException:
+        failed += 1
+        print(f'not ok {n} - {fn.__name__}', flush=True)
+        print('\n'.join('# ' + line for line in traceback.format_exc().splitlines()), flush=True)
+print(f'1..{len(cases)}')
+sys.exit(failed > 0)
