@@ -211,9 +211,10 @@ static void json_is_checked_field_by_field(void)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct credential c;
         struct err e = {0};
+        const char *field = cases[i].field ? cases[i].field : "";
         int r = parse(cases[i].text, &c, &e);
 
-        if ((r == 0) != !cases[i].field || (r < 0 && !str_eq(e.field, cases[i].field))) {
+        if ((r == 0) != !field[0] || (r < 0 && !str_eq(e.field, field))) {
             TEST_FAIL("%s gives %d, '%s' in '%s'", cases[i].text, r, e.msg, e.field);
         }
     }

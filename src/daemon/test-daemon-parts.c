@@ -374,8 +374,8 @@ static void only_one_certificate_is_taken_for_an_authority(void)
 {
     static const char *const bad[] = {
         "", "x", "-----BEGIN CERTIFICATE-----\\nAA!A\\n-----END CERTIFICATE-----\\n",
-        "-----BEGIN CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\\n-----BEGIN "
-        "CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\\n",
+        ("-----BEGIN CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\\n-----BEGIN "
+         "CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\\n"),
         "-----BEGIN PRIVATE KEY-----\\nAAAA\\n-----END PRIVATE KEY-----\\n"};
     cleanup_free char *good =
         xasprintf("{\"authority\":\"%s\"}", "-----BEGIN CERTIFICATE-----\\nAAAA\\n"

@@ -58,7 +58,7 @@ static void no_limit_is_no_limit(void)
 static void what_is_full_is_forgotten(void)
 {
     CLEANUP(rates_freep) struct rates *rates = rates_new((struct rate_limit){10, 10});
-    char key[16];
+    char key[32];
 
     for (int round = 0; round < 10; round++) {
         for (int i = 0; i < 5000; i++) {

@@ -98,8 +98,8 @@ static void what_cannot_be_kept_is_refused(void)
         "{\"templateID\":\"base\",\"timeout\":\"x\"}",
         "{\"templateID\":\"base\",\"envVars\":{\"a\":1}}",
         "{\"templateID\":\"base\",\"autoPauseMemory\":false}",
-        "{\"templateID\":\"base\",\"autoPause\":true,\"autoPauseMemory\":false,"
-        "\"autoResume\":{\"enabled\":true}}",
+        ("{\"templateID\":\"base\",\"autoPause\":true,\"autoPauseMemory\":false,"
+         "\"autoResume\":{\"enabled\":true}}"),
         "{\"templateID\":\"base\",\"volumeMounts\":[{\"name\":\"v\",\"path\":\"/v\"}]}",
         "{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"1.1.1.1\"]}}",
         "{\"templateID\":\"base\",\"network\":{\"denyOut\":[\"example.test\"]}}",

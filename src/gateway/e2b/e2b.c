@@ -139,9 +139,9 @@ int e2b_reply_error(struct http_request *req, int status, const char *message, s
         req, status, json_pack("{s:i, s:o}", "code", status, "message", e2b_text(message)), e);
 }
 
-int e2b_reply_json_take(struct http_request *req, int status, json_t *json, struct err *e)
+int e2b_reply_json_take(struct http_request *req, int status, json_t *json_take, struct err *e)
 {
-    cleanup_json json_t *owned = json;
+    cleanup_json json_t *json = json_take;
     cleanup_buf struct buf text = BUF_INIT(GATEWAY_ANSWER_MAX);
     int r;
 

@@ -31,9 +31,9 @@ static int add_text(struct event_stream *s, unsigned flags, const char *text)
     return connect_add(&s->out, flags, text, strlen(text));
 }
 
-static int add_json_take(struct event_stream *s, json_t *message)
+static int add_json_take(struct event_stream *s, json_t *message_take)
 {
-    cleanup_json json_t *owned = message;
+    cleanup_json json_t *message = message_take;
     cleanup_free char *text = json_text(message);
 
     return add_text(s, 0, text);

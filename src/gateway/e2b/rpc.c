@@ -219,9 +219,9 @@ static int send_envelope(struct inside *in, unsigned flags, json_t *message, str
     return http_write(in->req, out.data, out.len, e);
 }
 
-int rpc_send_take(struct inside *in, json_t *message, struct err *e)
+int rpc_send_take(struct inside *in, json_t *message_take, struct err *e)
 {
-    cleanup_json json_t *owned = message;
+    cleanup_json json_t *message = message_take;
 
     ASSERT(message);
     return send_envelope(in, 0, message, e);
