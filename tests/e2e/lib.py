@@ -628,6 +628,8 @@ def restart(between=None, more=()):
     url = urllib.parse.urlsplit(URL)
     args = cmdline(status()['pid'])
     logs = args[args.index('--log-dir') + 1] if '--log-dir' in args else '/var/log/space'
+    if '--resolver' in args and '--resolver' not in more:  # the tests' own internet
+        more = (*more, '--resolver', args[args.index('--resolver') + 1])
     space('down', *host_args(), check_code=0)
     if between:
         between()

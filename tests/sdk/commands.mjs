@@ -160,6 +160,7 @@ test('a terminal: input, size, two clients, kill', async () => {
   assert.equal(error.exitCode, 5)
   const third = await pty.create({ cols: 80, rows: 24, timeoutMs: 0, onData: () => {} })
   assert.equal(await pty.kill(third.pid), true)
+  await third.wait().catch(() => {}) // until it has ended it could be killed again
   assert.equal(await pty.kill(third.pid), false)
   await fails(NotFoundError, () => pty.resize(999999, { cols: 1, rows: 1 }))
 })

@@ -55,7 +55,9 @@ def commands():
     box.commands.close_stdin(cat.pid)
     assert cat.wait().stdout == 'abc'
     sleeper = box.commands.run('sleep 1000', background=True, timeout=0)
-    assert box.commands.kill(sleeper.pid) and not box.commands.kill(sleeper.pid)
+    assert box.commands.kill(sleeper.pid)
+    fails(CommandExitException, sleeper.wait)  # until it has ended it could be killed again
+    assert not box.commands.kill(sleeper.pid)
 
 
 @case
