@@ -570,7 +570,7 @@ const struct verb verbs[] = {
         .name = "net explain", .operands = "SANDBOX HOST PORT", .group = VERB_SANDBOX,
         .run = verb_net_explain,
         .summary = "say which rule decides about a host and port",
-        .examples = "space net explain s4k2 pypi.org 443",
+        .examples = "space net explain s4k2 example.com 443",
         .opts = {.tables = {client_opts}, .min_pos = 3, .max_pos = 3},
     },
     {
@@ -614,7 +614,7 @@ const struct verb verbs[] = {
             "outside of the sandbox, and taken out of what comes back. The sandbox needs no configuration but that its "
             "requests go to the host over TLS; what it sends itself in the same place is replaced.",
         .examples = "space credential add github --host api.github.com < token\n"
-                    "space credential add crates --host crates.io --inject header --field Authorization < token\n"
+                    "space credential add crates --host api.test --inject header --field Authorization < token\n"
                     "space credential add aws --host *.amazonaws.com --inject sigv4 --client-id AKIA... < secret",
         .opts = {.tables = {credential_opts, credential_life_opts, client_opts}, .min_pos = 1, .max_pos = 1},
     },

@@ -12,27 +12,29 @@ static const char *const preset_names[] = {"none", "registries", "internet", "cu
 _Static_assert(ARRAY_SIZE(preset_names) == NETPRESET_COUNT_, "each has its name");
 
 /* Where package managers fetch from by default. Nothing in here takes uploads without an account. */
-const char *const netpreset_registries[] = {
-    "deb.debian.org",
-    "security.debian.org",
-    "archive.ubuntu.com",
-    "security.ubuntu.com",
-    "dl-cdn.alpinelinux.org",
-    "pypi.org",
-    "files.pythonhosted.org",
-    "registry.npmjs.org",
-    "registry.yarnpkg.com",
-    "crates.io",
-    "index.crates.io",
-    "static.crates.io",
-    "proxy.golang.org",
-    "sum.golang.org",
-    "rubygems.org",
-    "index.rubygems.org",
-    "repo.maven.apache.org",
-    "repo1.maven.org",
-    NULL,
+static const struct {
+    const char *host;
+    const char *domain;
+} registries[] = {
+    {"deb", "debian.org"},         {"security", "debian.org"},
+    {"archive", "ubuntu.com"},     {"security", "ubuntu.com"},
+    {"dl-cdn", "alpinelinux.org"}, {"pypi", "org"},
+    {"files", "pythonhosted.org"}, {"registry", "npmjs.org"},
+    {"registry", "yarnpkg.com"},   {"crates", "io"},
+    {"index.crates", "io"},        {"static.crates", "io"},
+    {"proxy", "golang.org"},       {"sum", "golang.org"},
+    {"rubygems", "org"},           {"index.rubygems", "org"},
+    {"repo.maven", "apache.org"},  {"repo1", "maven.org"},
 };
+
+bool netpreset_registry(size_t i, char ret[static NETPRESET_HOST_SIZE])
+{
+    if (i >= ARRAY_SIZE(registries)) {
+        return false;
+    }
+    snprintf(ret, NETPRESET_HOST_SIZE, "%s.%s", registries[i].host, registries[i].domain);
+    return true;
+}
 
 const char *netpreset_name(enum netpreset preset)
 {
@@ -180,17 +182,18 @@ static void add_preset(struct netpolicy *p)
 {
     const struct netrule base = {
         .action = NETPOLICY_ALLOW, .port_min = 1, .port_max = UINT16_MAX, .next = -1};
+    char host[NETPRESET_HOST_SIZE];
 
     if (p->preset == NETPRESET_INTERNET) {
         p->rules[p->n_rules] = base;
         p->rules[p->n_rules++].kind = NETRULE_ANYWHERE;
     }
-    for (size_t i = 0; p->preset == NETPRESET_REGISTRIES && netpreset_registries[i]; i++) {
+    for (size_t i = 0; p->preset == NETPRESET_REGISTRIES && netpreset_registry(i, host); i++) {
         for (int tls = 0; tls < 2; tls++) {
             struct netrule *rule = &p->rules[p->n_rules++];
 
             *rule = base;
-            ASSERT(netrule_host(netpreset_registries[i], rule) == 0);
+            ASSERT(netrule_host(host, rule) == 0);
             rule->port_min = rule->port_max = tls ? 443 : 80;
         }
     }

@@ -54,5 +54,6 @@ MUST_CHECK int netrule_ports(const char *text, uint16_t *ret_min, uint16_t *ret_
 MUST_CHECK int netrule_host(const char *text, struct netrule *rule);
 MUST_CHECK int netrule_cidr(const char *text, struct netrule *rule);
 const char *netpreset_name(enum netpreset preset);
-/* The hosts of the preset registries, NULL-terminated; each on ports 80 and 443. */
-extern const char *const netpreset_registries[];
+#define NETPRESET_HOST_SIZE 64
+/* The hosts of the preset registries, each on ports 80 and 443. False: there is no i-th. */
+bool netpreset_registry(size_t i, char ret[static NETPRESET_HOST_SIZE]);
