@@ -12,6 +12,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -137,4 +138,15 @@ int proc_start_time(pid_t pid, uint64_t *ret)
     }
     *ret = strtoull(at + 1, NULL, 10);
     return 0;
+}
+
+int proc_raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
+        return -errno;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? -errno : 0;
 }

@@ -28,5 +28,7 @@ MUST_CHECK int proc_spawn(const struct proc_spec *spec, struct proc *ret, struct
 MUST_CHECK int proc_wait(struct proc *proc, uint64_t deadline_ns, int *ret_status);
 /* Signals through the pidfd; 0 also when it has ended. */
 void proc_signal(const struct proc *proc, int signo);
+/* For a service that holds many connections: as many open files as it may have. */
+MUST_CHECK int proc_raise_descriptor_limit(void);
 /* Clock ticks since boot at which pid started (/proc/PID/stat field 22). -ESRCH. */
 MUST_CHECK int proc_start_time(pid_t pid, uint64_t *ret);

@@ -19,12 +19,12 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "gateway/bootstrap.h"
 #include "gateway/confine.h"
 #include "gateway/gateway.h"
@@ -160,17 +160,6 @@ static void handle_signals(void)
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
-}
-
-/* A connection is a descriptor, and a proxied one is two or three. */
-static void raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        IGNORE_RESULT(setrlimit(RLIMIT_NOFILE, &limit)); /* then there are fewer connections */
-    }
 }
 
 /* What a serving gateway is made of, in the order in which it is taken apart backwards. */
@@ -349,7 +338,8 @@ int main(int argc, char **argv)
         printf("space-gateway %s\n", SPACE_VERSION);
         return 0;
     }
-    raise_descriptor_limit();
+    /* A connection is a descriptor, and a proxied one is two or three: else there are fewer. */
+    IGNORE_RESULT(proc_raise_descriptor_limit());
     if (opts.create_key) {
         return create_key(&opts);
     }

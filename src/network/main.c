@@ -12,6 +12,7 @@
  * the next one.
  */
 #include "base/log.h"
+#include "base/proc.h"
 #include "base/sock.h"
 #include "credential/client.h"
 #include "credential/secret.h"
@@ -137,13 +138,10 @@ static int give_up_privileges(struct err *e)
 
 static void raise_descriptor_limit(void)
 {
-    struct rlimit limit;
+    int r = proc_raise_descriptor_limit();
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        if (setrlimit(RLIMIT_NOFILE, &limit) < 0) {
-            log_warn(NULL, "cannot raise the limit of open files, ignoring: %m");
-        }
+    if (r < 0) {
+        log_warn(NULL, "cannot raise the limit of open files, ignoring: %s", strerror(-r));
     }
 }
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "http/route.h"
 #include "sandbox/monitor.h"
 #include "sandbox/network.h"
@@ -161,13 +162,10 @@ static int give_up_privileges(struct err *e)
 
 static void raise_descriptor_limit(void)
 {
-    struct rlimit limit;
+    int r = proc_raise_descriptor_limit();
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        if (setrlimit(RLIMIT_NOFILE, &limit) < 0) {
-            log_warn(NULL, "cannot raise the limit of open files, ignoring: %m");
-        }
+    if (r < 0) {
+        log_warn(NULL, "cannot raise the limit of open files, ignoring: %s", strerror(-r));
     }
 }
 

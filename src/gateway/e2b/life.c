@@ -196,7 +196,7 @@ static int read_connecting(json_t *body, struct connecting *ret, struct err *e)
     return r < 0 ? r : e2b_bool(body, "memory", true, &ret->memory, e);
 }
 
-int e2b_connect_handler(struct http_request *req, struct err *e)
+static int connect_asked(struct http_request *req, bool needs_timeout, struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
     cleanup_json json_t *body = NULL;
@@ -206,6 +206,9 @@ int e2b_connect_handler(struct http_request *req, struct err *e)
 
     if (r == 0) {
         r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
+    }
+    if (r == 0 && needs_timeout && !json_object_get(body, "timeout")) {
+        return err_field(e, -EINVAL, "missing_field", "timeout", "'timeout' is missing");
     }
     if (r == 0) {
         r = read_connecting(body, &how, e);
@@ -213,25 +216,14 @@ int e2b_connect_handler(struct http_request *req, struct err *e)
     return r < 0 ? r : connect_it(req, &sb, &how, e);
 }
 
-/* The same, and the timeout must be said. */
+int e2b_connect_handler(struct http_request *req, struct err *e)
+{
+    return connect_asked(req, /* needs_timeout */ false, e);
+}
+
 int e2b_connect_v1_handler(struct http_request *req, struct err *e)
 {
-    cleanup_sandbox struct sandbox sb = {0};
-    cleanup_json json_t *body = NULL;
-    struct connecting how = {0};
-    struct e2b_box box;
-    int r = e2b_find(req, &sb, &box, e);
-
-    if (r == 0) {
-        r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
-    }
-    if (r == 0 && !json_object_get(body, "timeout")) {
-        return err_field(e, -EINVAL, "missing_field", "timeout", "'timeout' is missing");
-    }
-    if (r == 0) {
-        r = read_connecting(body, &how, e);
-    }
-    return r < 0 ? r : connect_it(req, &sb, &how, e);
+    return connect_asked(req, /* needs_timeout */ true, e);
 }
 
 /* The oldest way, which is no use for a running one and may change what happens at the end. */
