@@ -24,6 +24,7 @@ enum id_kind {
     ID_MACHINE = 'm',
     ID_WATCHER = 'w',
     ID_CREDENTIAL = 'v',
+    ID_BUILD = 'b',
 };
 
 void id_new(enum id_kind kind, char ret[static ID_SIZE]);

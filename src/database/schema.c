@@ -125,6 +125,50 @@ static const struct migration migrations[] = {
 
     /* JSON of model/netpolicy.h; '': nothing may be reached. */
     {"networks", "ALTER TABLE sandboxes ADD COLUMN network TEXT NOT NULL DEFAULT '';"},
+
+    /* No reference to sandboxes and snapshots: the node's may go before these. */
+    {"templates that clients build",
+     "CREATE TABLE templates ("
+     "  id TEXT PRIMARY KEY,"
+     "  project_id TEXT NOT NULL REFERENCES projects (id),"
+     "  name TEXT NOT NULL,"
+     "  created_at_ms BIGINT NOT NULL,"
+     "  updated_at_ms BIGINT NOT NULL,"
+     "  spawned_at_ms BIGINT NOT NULL,"
+     "  spawned BIGINT NOT NULL);"
+     "CREATE UNIQUE INDEX templates_by_name ON templates (project_id, name);"
+     "CREATE TABLE template_builds ("
+     "  id TEXT PRIMARY KEY,"
+     "  template_id TEXT NOT NULL REFERENCES templates (id),"
+     "  project_id TEXT NOT NULL,"
+     "  status BIGINT NOT NULL," /* enum build_status */
+     "  vcpus BIGINT NOT NULL,"
+     "  memory_mib BIGINT NOT NULL,"
+     "  disk_mib BIGINT NOT NULL,"
+     "  sandbox_id TEXT NOT NULL,"
+     "  snapshot_id TEXT NOT NULL,"
+     "  config TEXT NOT NULL,"
+     "  reason TEXT NOT NULL,"
+     "  log TEXT NOT NULL,"
+     "  created_at_ms BIGINT NOT NULL,"
+     "  ended_at_ms BIGINT NOT NULL);"
+     "CREATE INDEX template_builds_of ON template_builds (template_id, created_at_ms);"
+     "CREATE INDEX template_builds_in ON template_builds (project_id, sandbox_id);"
+     "CREATE TABLE template_tags ("
+     "  template_id TEXT NOT NULL REFERENCES templates (id),"
+     "  tag TEXT NOT NULL,"
+     "  build_id TEXT NOT NULL REFERENCES template_builds (id),"
+     "  created_at_ms BIGINT NOT NULL,"
+     "  PRIMARY KEY (template_id, tag));"
+     "CREATE INDEX template_tags_of_build ON template_tags (build_id);"
+     "CREATE TABLE template_layers ("
+     "  project_id TEXT NOT NULL,"
+     "  hash TEXT NOT NULL,"
+     "  sandbox_id TEXT NOT NULL,"
+     "  snapshot_id TEXT NOT NULL,"
+     "  used_at_ms BIGINT NOT NULL,"
+     "  PRIMARY KEY (project_id, hash));"
+     "CREATE INDEX template_layers_in ON template_layers (project_id, sandbox_id);"},
 };
 
 int64_t db_schema_version(void)

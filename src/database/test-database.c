@@ -82,6 +82,10 @@ static void older_schema_is_brought_up_to_date(void)
     CHECK_INT(sqlite3_exec(
                   raw,
                   "DROP TABLE snapshots;"
+                  "DROP TABLE template_layers;"
+                  "DROP TABLE template_tags;"
+                  "DROP TABLE template_builds;"
+                  "DROP TABLE templates;"
                   "DROP INDEX sandboxes_of_batch;"
                   "ALTER TABLE sandboxes DROP COLUMN at_end;"
                   "ALTER TABLE sandboxes DROP COLUMN surface;"

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "gateway/e2b/e2b.h"
 #include "gateway/preview.h"
+#include "gateway/template/set.h"
 
 static int authenticate(struct http_request *req, const struct http_route *route, struct err *e);
 
@@ -115,8 +116,10 @@ static void on_still(void *ctx, const char *id)
 int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct err *e)
 {
     CLEANUP(gateway_freep) struct gateway *g = xnew(struct gateway);
+    int r;
 
-    ASSERT(opts && opts->db && opts->node && opts->control && opts->tokens && ret);
+    ASSERT(opts && opts->db && opts->node && opts->control && opts->tokens && opts->state_dir &&
+           ret);
 
     g->console_fd = FD_NONE;
     g->db = opts->db;
@@ -138,6 +141,12 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
                             opts->console_dir);
         }
     }
+    r = files_open(opts->state_dir, &g->files, e);
+    if (r < 0) {
+        return r;
+    }
+    g->builds = builds_new(&(struct builds_opts){
+        .db = g->db, .node = g->node, .control = g->control, .files = g->files});
     *ret = TAKE_PTR(g);
     return 0;
 }
@@ -145,6 +154,8 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
 void gateway_free(struct gateway *g)
 {
     if (g) {
+        builds_free(g->builds);
+        files_free(g->files);
         e2b_free(g->e2b);
         auth_free(g->auth);
         rates_free(g->rates);

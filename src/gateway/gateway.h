@@ -32,6 +32,8 @@
 
 struct tokens;
 struct e2b;
+struct builds;
+struct files;
 
 struct gateway_opts {
     struct db *db;                         /* borrowed: lives longer */
@@ -41,7 +43,8 @@ struct gateway_opts {
     const char *console_dir;               /* borrowed: lives longer; NULL: no console */
     const char *domain;                    /* borrowed: lives longer; see address.h; NULL: none */
     const struct tokens *tokens;           /* borrowed: lives longer */
-    struct rate_limit limit;               /* of each key */
+    const char *state_dir;   /* borrowed for the call: what clients upload is kept there */
+    struct rate_limit limit; /* of each key */
 };
 
 struct gateway {
@@ -56,8 +59,10 @@ struct gateway {
     const char *domain;                    /* borrowed; NULL: none */
     const struct tokens *tokens;           /* borrowed: lives longer */
     const char
-        *domain_shown; /* borrowed; what E2B's clients are told; NULL: they know themselves */
-    struct e2b *e2b;   /* owned */
+        *domain_shown;     /* borrowed; what E2B's clients are told; NULL: they know themselves */
+    struct e2b *e2b;       /* owned */
+    struct files *files;   /* owned */
+    struct builds *builds; /* owned */
 };
 
 MUST_CHECK int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct err *e);

@@ -30,6 +30,7 @@
 #include "gateway/gateway.h"
 #include "gateway/options.h"
 #include "gateway/reload.h"
+#include "gateway/template/set.h"
 #include "gateway/tokens.h"
 
 #define EXIT_USAGE 2
@@ -250,7 +251,9 @@ static int open_service(const struct options *opts, struct service *s, struct er
     gateway_opts.control = s->control;
     gateway_opts.credentials = s->credentials;
     gateway_opts.tokens = s->tokens;
+    gateway_opts.state_dir = opts->state_dir;
     r = gateway_new(&gateway_opts, &s->gateway, e);
+    r = r < 0 ? r : builds_recover(s->gateway->builds, e);
     if (r < 0) {
         return r;
     }

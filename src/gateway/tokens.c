@@ -21,6 +21,7 @@ struct tokens {
 static const char *const words[TOKEN_KIND_COUNT_] = {
     [TOKEN_ENVD] = "envd",
     [TOKEN_TRAFFIC] = "traffic",
+    [TOKEN_UPLOAD] = "upload",
 };
 
 /* Two gateways that start at once agree on one file: link(2) lets the first win. */

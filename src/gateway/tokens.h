@@ -6,6 +6,8 @@
  *     kind     | shown in                        | opens
  *     ENVD     | X-Access-Token, file signatures | files, processes, terminals (port 49983)
  *     TRAFFIC  | E2b-Traffic-Access-Token        | every other port, when its traffic is not public
+ *     UPLOAD   | the address of a file of a     | that template's uploads; here the id is the template's
+ *              | template's build               |
  *
  * Nothing is stored: a token is "envd_" resp. "traffic_" and the HMAC-SHA256, in hex, of kind and sandbox id
  * under a secret of the gateway. It is the same each time, and good for as long as the sandbox lives; a fork has
@@ -22,6 +24,7 @@
 enum token_kind {
     TOKEN_ENVD,
     TOKEN_TRAFFIC,
+    TOKEN_UPLOAD,
     TOKEN_KIND_COUNT_
 };
 

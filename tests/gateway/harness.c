@@ -123,6 +123,7 @@ static void start_gateway(struct world *w)
     gateway_opts.control = w->control;
     ASSERT(tokens_open(w->dir, &w->tokens, NULL) == 0);
     gateway_opts.tokens = w->tokens;
+    gateway_opts.state_dir = w->dir;
     gateway_opts.domain = "space.test";
     gateway_opts.limit = w->limit;
     ASSERT(gateway_new(&gateway_opts, &w->gateway, NULL) == 0);

@@ -28,8 +28,19 @@ void e2b_box_read(const struct sandbox *sb, struct e2b_box *ret)
         box.killed = json_get_bool(object, "killed", false);
         box.internet = (enum e2b_internet)json_get_int(object, "internet", E2B_INTERNET_UNSAID);
         snprintf(box.alias, sizeof(box.alias), "%s", json_get_string(object, "alias", ""));
+        snprintf(box.template_id, sizeof(box.template_id), "%s",
+                 json_get_string(object, "template", ""));
+        snprintf(box.user, sizeof(box.user), "%s", json_get_string(object, "user", ""));
+        snprintf(box.workdir, sizeof(box.workdir), "%s", json_get_string(object, "workdir", ""));
     }
     *ret = box;
+}
+
+static void set(json_t *object, const char *name, json_t *value_take)
+{
+    int r = json_object_set_new(object, name, value_take);
+
+    ASSERT(r == 0); /* names and values are ours, or were JSON before */
 }
 
 static json_t *network_of(const struct e2b_box *box)
@@ -50,7 +61,17 @@ char *e2b_box_text(const struct e2b_box *box)
                   (int)box->internet, "network", network_of(box));
 
     ASSERT(object);
+    if (box->template_id[0]) {
+        set(object, "template", json_string(box->template_id));
+        set(object, "user", json_string(box->user));
+        set(object, "workdir", json_string(box->workdir));
+    }
     return json_text(object);
+}
+
+const char *e2b_box_template(const struct sandbox *sb, const struct e2b_box *box)
+{
+    return box->template_id[0] ? box->template_id : sb->template_name;
 }
 
 const char *e2b_box_state(const struct sandbox *sb)
@@ -124,13 +145,6 @@ int e2b_time_parse(const char *text, int64_t *ret_ms)
 
 /* --- what is shown --- */
 
-static void set(json_t *object, const char *name, json_t *value_take)
-{
-    int r = json_object_set_new(object, name, value_take);
-
-    ASSERT(r == 0); /* names and values are ours, or were JSON before */
-}
-
 static void set_time(json_t *object, const char *name, int64_t ms)
 {
     char text[E2B_TIME_SIZE];
@@ -147,9 +161,9 @@ static void set_or_null(json_t *object, const char *name, const char *text)
 /* The names that all objects of a sandbox have. */
 static json_t *base_object(const struct sandbox *sb, const struct e2b_box *box)
 {
-    json_t *object =
-        json_pack("{s:s, s:s, s:s, s:s}", "sandboxID", sb->id, "templateID", sb->template_name,
-                  "clientID", E2B_CLIENT_ID, "envdVersion", E2B_ENVD_VERSION);
+    json_t *object = json_pack("{s:s, s:s, s:s, s:s}", "sandboxID", sb->id, "templateID",
+                               e2b_box_template(sb, box), "clientID", E2B_CLIENT_ID, "envdVersion",
+                               E2B_ENVD_VERSION);
 
     ASSERT(object);
     set(object, "alias", json_string(box->alias[0] ? box->alias : sb->template_name));

@@ -27,6 +27,9 @@ enum e2b_internet {
 
 struct e2b_box {
     char alias[TEMPLATE_NAME_SIZE]; /* the name that was asked for; "": made by another surface */
+    char template_id[ID_SIZE];      /* of the built template that it is made from; "": of none */
+    char user[65];                  /* who acts when nobody is said; "": the disk's default user */
+    char workdir[1024];             /* where commands start; "": the user's home */
     bool secure;                    /* the inside wants the token */
     bool auto_resume;               /* traffic wakes it when it is paused */
     bool
@@ -41,6 +44,8 @@ void e2b_box_read(const struct sandbox *sb, struct e2b_box *ret);
 /* For sandbox.surface; the caller frees. */
 char *e2b_box_text(const struct e2b_box *box);
 
+/* What clients take for its template's id; borrowed from either. */
+const char *e2b_box_template(const struct sandbox *sb, const struct e2b_box *box);
 /* "running", "paused"; NULL: it is not shown. */
 const char *e2b_box_state(const struct sandbox *sb);
 

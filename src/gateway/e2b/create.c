@@ -12,7 +12,7 @@
 
 /* What a request asks for, once it has been read. */
 struct wish {
-    struct e2b_template from;
+    struct template_found from; /* owned */
     struct e2b_box box;
     enum sandbox_at_end at_end;
     int64_t timeout_s;
@@ -111,7 +111,7 @@ static int read_wish(struct http_request *req, json_t *body, bool v1, struct wis
     if (r == 0) {
         r = e2b_network_from_json(body, &w->box, e);
     }
-    return r < 0 ? r : e2b_template_find(req, template_id, &w->from, e);
+    return r < 0 ? r : template_find(req, template_id, &w->from, e);
 }
 
 static void add_map(json_t *body, const char *name, json_t *map)
@@ -124,8 +124,8 @@ static void add_map(json_t *body, const char *name, json_t *map)
 static int create_from_template(struct http_request *req, const struct wish *w,
                                 struct control_answer *answer, struct err *e)
 {
-    cleanup_json json_t *body =
-        json_pack("{s:s, s:I}", "template", w->from.name, "timeout_s", (json_int_t)w->timeout_s);
+    cleanup_json json_t *body = json_pack("{s:s, s:I}", "template", w->from.node_name, "timeout_s",
+                                          (json_int_t)w->timeout_s);
     cleanup_sandbox_spec struct sandbox_spec spec = {0};
     struct pollfd watch = http_client_pollfd(req);
     struct control_create what = {.spec = &spec, .watch = &watch};
@@ -142,19 +142,58 @@ static int create_from_template(struct http_request *req, const struct wish *w,
     return control_create(gateway_of(req)->control, actor_of(req), &what, answer, e);
 }
 
-/* A snapshot is of a sandbox: what is made from it is a fork of that one as it was then. */
+/* The template's environment with the request's over it; borrowed or owned by *ret_own. */
+static json_t *env_of(const struct wish *w, json_t **ret_own)
+{
+    cleanup_json json_t *config = NULL;
+    json_t *env;
+
+    if (!w->from.built.id[0] ||
+        json_parse_object(w->from.build.config, strlen(w->from.build.config), &config, NULL) < 0) {
+        return w->env;
+    }
+    env = json_deep_copy(json_object_get(config, "env"));
+    env = env ? env : json_object();
+    if (w->env) {
+        IGNORE_RESULT(json_object_update(env, w->env)); /* both are objects, and memory is there */
+    }
+    *ret_own = env;
+    return env;
+}
+
+/* What commands in it start with, as the template says. */
+static void take_config(struct wish *w)
+{
+    cleanup_json json_t *config = NULL;
+
+    if (!w->from.built.id[0] ||
+        json_parse_object(w->from.build.config, strlen(w->from.build.config), &config, NULL) < 0) {
+        return;
+    }
+    snprintf(w->box.template_id, sizeof(w->box.template_id), "%s", w->from.built.id);
+    snprintf(w->box.user, sizeof(w->box.user), "%s", json_get_string(config, "user", ""));
+    snprintf(w->box.workdir, sizeof(w->box.workdir), "%s", json_get_string(config, "workdir", ""));
+}
+
+/*
+ * A snapshot is of a sandbox: what is made from it is a fork of that one as it was then. A template that was built is a snapshot
+ * of the sandbox that it was built in.
+ */
 static int create_from_snapshot(struct http_request *req, const struct wish *w,
                                 struct control_answer *answer, struct err *e)
 {
-    cleanup_json json_t *body = json_pack("{s:s, s:I}", "snapshot", w->from.snapshot.id,
-                                          "timeout_s", (json_int_t)w->timeout_s);
+    bool built = w->from.built.id[0];
+    cleanup_json json_t *body =
+        json_pack("{s:s, s:I}", "snapshot", built ? w->from.build.snapshot : w->from.snapshot.id,
+                  "timeout_s", (json_int_t)w->timeout_s);
     cleanup_json json_t *none = json_object();
+    cleanup_json json_t *own = NULL;
     cleanup_sandbox_fork struct sandbox_fork fork = {0};
     struct pollfd watch = http_client_pollfd(req);
     struct control_create what = {.fork = &fork, .watch = &watch};
     int r;
 
-    add_map(body, "env", w->env);
+    add_map(body, "env", env_of(w, &own));
     add_map(body, "metadata", w->metadata ? w->metadata : none);
     r = sandbox_fork_from_json(body, &fork, e);
     if (r < 0) {
@@ -163,8 +202,16 @@ static int create_from_snapshot(struct http_request *req, const struct wish *w,
     fork.has_at_end = true;
     fork.at_end = w->at_end;
     fork.surface = e2b_box_text(&w->box);
-    return control_fork(gateway_of(req)->control, actor_of(req), w->from.snapshot.sandbox, &what,
-                        answer, e);
+    r = control_fork(gateway_of(req)->control, actor_of(req),
+                     built ? w->from.build.sandbox : w->from.snapshot.sandbox, &what, answer, e);
+    if (r == 0 && built) {
+        r = db_template_spawned(gateway_of(req)->db, w->from.built.id,
+                                control_now_ms(gateway_of(req)->control), e);
+    }
+    return r == -ENOENT && built
+               ? err_set(e, r, "template_lost",
+                         "template '%s' has lost its snapshot: build it again", w->from.built.name)
+               : r;
 }
 
 /* The id of what was made, in our own API's words; a fork's answer is a list of one. */
@@ -201,17 +248,20 @@ static int create(struct http_request *req, bool v1, struct err *e)
         r = read_wish(req, body, v1, &w, e);
     }
     if (r < 0) {
+        template_found_done(&w.from);
         return r;
     }
     snprintf(w.box.alias, sizeof(w.box.alias), "%s", w.from.alias);
-    r = w.from.name[0] ? create_from_template(req, &w, &answer, e)
-                       : create_from_snapshot(req, &w, &answer, e);
+    take_config(&w);
+    r = w.from.node_name[0] ? create_from_template(req, &w, &answer, e)
+                            : create_from_snapshot(req, &w, &answer, e);
     if (r == 0) {
         r = id_of_answer(&answer, id, e);
     }
     if (r == 0) {
         r = control_get(gateway_of(req)->control, actor_of(req), id, &sb, e);
     }
+    template_found_done(&w.from);
     return r < 0 ? r : e2b_reply_sandbox(req, 201, &sb, e);
 }
 

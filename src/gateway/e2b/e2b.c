@@ -45,8 +45,14 @@ static const struct http_route routes[] = {
     {"GET", "/templates/{id}", e2b_template_get_handler, 0},
     {"DELETE", "/templates/{id}", e2b_template_delete_handler, 0},
     {"GET", "/templates/{id}/tags", e2b_template_tags_handler, 0},
-    {"POST", "/templates/tags", e2b_tags_refused_handler, 0},
-    {"DELETE", "/templates/tags", e2b_tags_refused_handler, 0},
+    {"POST", "/templates/tags", e2b_tags_add_handler, 0},
+    {"DELETE", "/templates/tags", e2b_tags_remove_handler, 0},
+    {"POST", "/v3/templates", e2b_build_begin_handler, 0},
+    {"GET", "/templates/{id}/files/{hash}", e2b_build_files_handler, 0},
+    {"PUT", "/templates/{id}/files/{hash}", e2b_build_upload_handler, ROUTE_PUBLIC},
+    {"POST", "/v2/templates/{id}/builds/{build}", e2b_build_start_handler, 0},
+    {"GET", "/templates/{id}/builds/{build}/status", e2b_build_status_handler, 0},
+    {"GET", "/templates/{id}/builds/{build}/logs", e2b_build_logs_handler, 0},
 };
 
 const struct http_router e2b_router = {routes, ARRAY_SIZE(routes), authenticate};

@@ -48,6 +48,8 @@ static int reply_preflight(struct http_request *req, struct err *e)
 
 /* --- who --- */
 
+_Static_assert(INSIDE_USER_SIZE == sizeof((struct e2b_box){0}.user), "a template's user is one");
+
 /* Authorization: Basic base64("USER:"). */
 static int read_user(struct http_request *req, char ret[static INSIDE_USER_SIZE], struct err *e)
 {
@@ -186,9 +188,9 @@ static int envs(struct inside *in, struct err *e)
     if (!env) {
         return err_set(e, -EUCLEAN, "database_error", "the record of the sandbox is damaged");
     }
-    json_object_update_new(env,
-                           json_pack("{s:s, s:s, s:s}", "E2B_SANDBOX", "true", "E2B_SANDBOX_ID",
-                                     in->sb.id, "E2B_TEMPLATE_ID", in->sb.template_name));
+    json_object_update_new(env, json_pack("{s:s, s:s, s:s}", "E2B_SANDBOX", "true",
+                                          "E2B_SANDBOX_ID", in->sb.id, "E2B_TEMPLATE_ID",
+                                          e2b_box_template(&in->sb, &in->box)));
     return e2b_reply_json_take(in->req, 200, env, e);
 }
 
@@ -266,6 +268,9 @@ static int serve(struct inside *in, struct err *e)
     r = live_enter(gateway_of(in->req)->e2b->live, in->req, in->sb.id, &in->live, e);
     if (r == 0) {
         r = read_user(in->req, in->user, e);
+    }
+    if (r == 0 && !in->user[0]) {
+        memcpy(in->user, in->box.user, sizeof(in->user));
     }
     return r < 0 ? r : route(in, e);
 }

@@ -178,7 +178,7 @@ int e2b_files_get(struct inside *in, struct err *e)
     int r = take_user(in, e);
 
     if (r == 0) {
-        r = inside_path(query(in, "path"), &path, e);
+        r = inside_path(in, query(in, "path"), &path, e);
     }
     if (r < 0) {
         return r;
@@ -234,7 +234,7 @@ static void uploads_done(struct uploads *u)
 static int begin_file(struct uploads *u, const char *text, struct err *e)
 {
     cleanup_free char *path = NULL;
-    int r = inside_path(text, &path, e);
+    int r = inside_path(u->in, text, &path, e);
 
     if (r == 0 && json_array_size(u->done) + u->n_waiting >= FORM_FILES_MAX) {
         r = err_set(e, -EINVAL, "too_many_files", "a form may hold at most %d files",

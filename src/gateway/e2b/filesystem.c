@@ -21,9 +21,10 @@ static const char *user_of(const struct inside *in)
 }
 
 /* The message's path for the daemon; the caller frees. */
-static int path_of(json_t *message, const char *field, char **ret, struct err *e)
+static int path_of(const struct inside *in, json_t *message, const char *field, char **ret,
+                   struct err *e)
 {
-    return inside_path(rpc_string(message, field, NULL), ret, e);
+    return inside_path(in, rpc_string(message, field, NULL), ret, e);
 }
 
 static int ask_entry(struct inside *in, const char *path, json_t **ret, struct err *e)
@@ -65,7 +66,7 @@ int e2b_fs_stat(struct inside *in, json_t *body, struct err *e)
 {
     cleanup_free char *path = NULL;
     json_t *entry = NULL;
-    int r = path_of(body, "path", &path, e);
+    int r = path_of(in, body, "path", &path, e);
 
     if (r == 0) {
         r = explain_missing(in, path, fs_entry(in, path, &entry, e), e);
@@ -146,7 +147,7 @@ int e2b_fs_list(struct inside *in, json_t *body, struct err *e)
 {
     cleanup_json json_t *entries = json_array();
     cleanup_free char *path = NULL;
-    int r = path_of(body, "path", &path, e);
+    int r = path_of(in, body, "path", &path, e);
 
     if (r == 0) {
         r = list_pages(in, path, rpc_uint(body, "depth"), entries, e);
@@ -187,7 +188,7 @@ int e2b_fs_make_dir(struct inside *in, json_t *body, struct err *e)
     cleanup_free char *path = NULL;
     cleanup_json json_t *entry = NULL;
     int status = 0;
-    int r = path_of(body, "path", &path, e);
+    int r = path_of(in, body, "path", &path, e);
 
     if (r < 0) {
         return r;
@@ -212,10 +213,10 @@ int e2b_fs_move(struct inside *in, json_t *body, struct err *e)
     cleanup_free char *from = NULL;
     cleanup_free char *to = NULL;
     cleanup_json json_t *entry = NULL;
-    int r = path_of(body, "source", &from, e);
+    int r = path_of(in, body, "source", &from, e);
 
     if (r == 0) {
-        r = path_of(body, "destination", &to, e);
+        r = path_of(in, body, "destination", &to, e);
     }
     if (r < 0) {
         return r;
@@ -229,7 +230,7 @@ int e2b_fs_move(struct inside *in, json_t *body, struct err *e)
 int e2b_fs_remove(struct inside *in, json_t *body, struct err *e)
 {
     cleanup_free char *path = NULL;
-    int r = path_of(body, "path", &path, e);
+    int r = path_of(in, body, "path", &path, e);
 
     if (r < 0) {
         return r;

@@ -107,14 +107,17 @@ int inside_check_user(const char *name, struct err *e)
     return 0;
 }
 
-int inside_path(const char *text, char **ret, struct err *e)
+int inside_path(const struct inside *in, const char *text, char **ret, struct err *e)
 {
     if (strlen(text) > PATH_MAX_LEN) {
         return err_field(e, -EINVAL, "invalid_field", "path", "a path may have at most %u bytes",
                          PATH_MAX_LEN);
     }
     if (text[0] != '~') {
-        *ret = xstrdup(text[0] ? text : ".");
+        bool from_workdir = in->box.workdir[0] && text[0] && text[0] != '/';
+
+        *ret = from_workdir ? xasprintf("%s/%s", in->box.workdir, text)
+                            : xstrdup(text[0] ? text : ".");
         return 0;
     }
     if (text[1] != '\0' && text[1] != '/') {

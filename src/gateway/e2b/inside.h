@@ -49,10 +49,11 @@ MUST_CHECK int inside_json(struct inside *in, const struct inside_ask *ask, json
 /* Names of users are printable ASCII. -EKEYREJECTED. */
 MUST_CHECK int inside_check_user(const char *name, struct err *e);
 /*
- * What a client's path is for the daemon, where relative ones begin at the user's home: "~" and "" are the home, other
+ * What a client's path is for the daemon, where relative ones begin at the user's home, or at the folder that the sandbox's
+ * template says: "~" and "" are the home, other
  * users' homes (~x) and what is longer than a path can be are -EINVAL. The caller frees *ret.
  */
-MUST_CHECK int inside_path(const char *text, char **ret, struct err *e);
+MUST_CHECK int inside_path(const struct inside *in, const char *text, char **ret, struct err *e);
 /* The same as an absolute path, for sentences; asks the daemon where the home is. The caller frees. */
 char *inside_absolute(struct inside *in, const char *path);
 

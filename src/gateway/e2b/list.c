@@ -93,7 +93,7 @@ static bool is_wanted(const struct listing *l, const struct sandbox *sb, const s
     if (box->killed || !state || !(str_eq(state, "running") ? l->want_running : l->want_paused)) {
         return false;
     }
-    if (l->template_name && !str_eq(l->template_name, sb->template_name) &&
+    if (l->template_name && !str_eq(l->template_name, e2b_box_template(sb, box)) &&
         !str_eq(l->template_name, box->alias)) {
         return false;
     }

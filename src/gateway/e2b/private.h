@@ -9,6 +9,7 @@
 #include "gateway/e2b/e2b.h"
 #include "gateway/e2b/live.h"
 #include "gateway/e2b/watchers.h"
+#include "gateway/template/find.h"
 #include "gateway/tokens.h"
 
 struct e2b {
@@ -51,14 +52,8 @@ json_t *e2b_show(const struct gateway *g, const struct sandbox *sb);
 /* network.c: what a request wants of the network, in body and body.network; -EINVAL for what is not honoured. */
 MUST_CHECK int e2b_network_from_json(json_t *body, struct e2b_box *box, struct err *e);
 
-/* template.c: what a client's templateID names: a template of the node, or a snapshot. */
-struct e2b_template {
-    char name[TEMPLATE_NAME_SIZE];  /* of the node's template; "": it is a snapshot */
-    char alias[TEMPLATE_NAME_SIZE]; /* as it was asked for, without namespace and tag */
-    struct snapshot_row snapshot;
-};
-MUST_CHECK int e2b_template_find(struct http_request *req, const char *text,
-                                 struct e2b_template *ret, struct err *e);
+/* "waiting", "building", "ready", "error" */
+const char *e2b_build_status_name(enum build_status status);
 
 /* --- handlers, by file --- */
 
@@ -94,4 +89,12 @@ int e2b_template_alias_handler(struct http_request *req, struct err *e);
 int e2b_template_get_handler(struct http_request *req, struct err *e);
 int e2b_template_delete_handler(struct http_request *req, struct err *e);
 int e2b_template_tags_handler(struct http_request *req, struct err *e);
-int e2b_tags_refused_handler(struct http_request *req, struct err *e);
+int e2b_tags_add_handler(struct http_request *req, struct err *e);
+int e2b_tags_remove_handler(struct http_request *req, struct err *e);
+
+int e2b_build_begin_handler(struct http_request *req, struct err *e);
+int e2b_build_start_handler(struct http_request *req, struct err *e);
+int e2b_build_status_handler(struct http_request *req, struct err *e);
+int e2b_build_logs_handler(struct http_request *req, struct err *e);
+int e2b_build_files_handler(struct http_request *req, struct err *e);
+int e2b_build_upload_handler(struct http_request *req, struct err *e);

@@ -167,7 +167,7 @@ static int argv_of(json_t *config, json_t **ret, struct err *e)
 static json_t *env_of(const struct inside *in, json_t *config)
 {
     json_t *env = json_pack("{s:s, s:s, s:s}", "E2B_SANDBOX", "true", "E2B_SANDBOX_ID", in->sb.id,
-                            "E2B_TEMPLATE_ID", in->sb.template_name);
+                            "E2B_TEMPLATE_ID", e2b_box_template(&in->sb, &in->box));
     json_t *envs = rpc_field(config, "envs", NULL);
 
     if (json_is_object(envs)) {
@@ -194,7 +194,9 @@ static int command_of(struct inside *in, json_t *message, json_t **ret, struct e
     int r = argv_of(config, &argv, e);
 
     if (r == 0 && rpc_string(config, "cwd", NULL)[0]) {
-        r = inside_path(rpc_string(config, "cwd", NULL), &cwd, e);
+        r = inside_path(in, rpc_string(config, "cwd", NULL), &cwd, e);
+    } else if (r == 0 && in->box.workdir[0]) {
+        cwd = xstrdup(in->box.workdir);
     }
     if (r < 0) {
         return r;

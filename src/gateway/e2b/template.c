@@ -1,144 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/*
- * Templates by the names that E2B's clients use: ID, NAME, NAMESPACE/NAME, each with ":TAG" or without. The node's templates are known by
- * their names; other names stand for one of them as long as the node has none of that name itself. There is one tag,
- * "default". Snapshots are templates in that API, too.
- */
+/* Templates as E2B's clients list, find and delete them. How they are built: build.c. Snapshots are templates in that API, too. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "gateway/e2b/private.h"
+#include "gateway/template/set.h"
 
-static const struct {
-    const char *alias;
-    const char *name;
-} aliases[] = {
-    {"base", "debian"}, /* what clients ask for when their user names nothing */
-};
-
-/* The templates of the node; the caller ends *ret with json_decref(). */
-static int node_templates(struct http_request *req, json_t **ret, struct err *e)
-{
-    struct pollfd watch = http_client_pollfd(req);
-    struct node_call call = {.deadline_ns = deadline_in_ms(GATEWAY_NODE_MS), .watch = &watch};
-    cleanup_json json_t *answer = NULL;
-    json_t *list;
-    int r = node_client_get(gateway_of(req)->node, "/v1/templates", &call, &answer, e);
-
-    if (r < 0) {
-        return r;
-    }
-    list = json_object_get(answer, "templates");
-    if (!json_is_array(list)) {
-        return err_set(e, -EPROTO, "bad_answer", "the node's list of templates cannot be read");
-    }
-    *ret = json_incref(list);
-    return 0;
-}
-
-static json_t *find_template(json_t *list, const char *name)
-{
-    json_t *entry;
-    size_t i;
-
-    json_array_foreach(list, i, entry)
-    {
-        if (str_eq(json_get_string(entry, "name", ""), name)) {
-            return entry;
-        }
-    }
-    return NULL;
-}
-
-static const char *alias_target(const char *name)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(aliases); i++) {
-        if (str_eq(aliases[i].alias, name)) {
-            return aliases[i].name;
-        }
-    }
-    return name;
-}
-
-static int no_template(const char *text, struct err *e)
-{
-    return err_field(e, -ENOENT, "not_found", "templateID", "template '%.100s' not found", text);
-}
-
-/* NAME of [NAMESPACE/]NAME[:TAG]; another tag than the default one names nothing. */
-static int plain_name(const char *text, char *ret, size_t size, struct err *e)
-{
-    const char *slash = strchr(text, '/');
-    const char *name = slash ? slash + 1 : text;
-    const char *colon = strchr(name, ':');
-    size_t len = colon ? (size_t)(colon - name) : strlen(name);
-
-    if ((colon && !str_eq(colon + 1, E2B_TAG)) || len == 0 || len >= size) {
-        return no_template(text, e);
-    }
-    memcpy(ret, name, len);
-    ret[len] = '\0';
-    return 0;
-}
-
-static int find_snapshot(struct http_request *req, const char *text, const char *name,
-                         struct snapshot_row *ret, struct err *e)
-{
-    int r = db_snapshot_find(gateway_of(req)->db, actor_of(req)->project, name, ret, e);
-
-    return r == -ENOENT ? no_template(text, e) : r;
-}
-
-int e2b_template_find(struct http_request *req, const char *text, struct e2b_template *ret,
-                      struct err *e)
-{
-    cleanup_json json_t *list = NULL;
-    char name[SNAPSHOT_NAME_SIZE];
-    const char *found = name;
-    int r = plain_name(text, name, sizeof(name), e);
-
-    if (r == 0) {
-        r = node_templates(req, &list, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    *ret = (struct e2b_template){0};
-    if (!find_template(list, found)) {
-        found = alias_target(name);
-    }
-    if (!find_template(list, found)) {
-        return find_snapshot(req, text, name, &ret->snapshot, e);
-    }
-    if (str_copy(ret->name, sizeof(ret->name), found) < 0 ||
-        str_copy(ret->alias, sizeof(ret->alias), name) < 0) {
-        return no_template(text, e);
-    }
-    return 0;
-}
-
-/* --- routes --- */
-
-static void add_alias_names(json_t *names, const char *name, json_t *list)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(aliases); i++) {
-        if (str_eq(aliases[i].name, name) && !find_template(list, aliases[i].alias)) {
-            json_array_append_new(names, json_string(aliases[i].alias));
-        }
-    }
-}
-
-/* The object of the lists. Templates are built by the node's operator: there is no build to tell of. */
-static json_t *show_template(json_t *entry, json_t *list)
+/* Of the node: its operator has built it, there is no build to tell of. */
+static json_t *show_node_template(json_t *entry, json_t *list)
 {
     const char *name = json_get_string(entry, "name", "");
     const struct shape shape = shape_default();
     cleanup_json json_t *names = json_pack("[s]", name);
     char at[E2B_TIME_SIZE];
 
-    add_alias_names(names, name, list);
+    template_node_aliases(names, name, list);
     e2b_time(json_get_int(entry, "built_at_ms", 0), at);
     return json_pack(
         "{s:s, s:s, s:i, s:i, s:i, s:b, s:O, s:O, s:s, s:s, s:n, s:n, s:i, s:i, s:s, s:s}",
@@ -148,65 +26,177 @@ static json_t *show_template(json_t *entry, json_t *list)
         "spawnCount", 0, "buildCount", 1, "envdVersion", E2B_ENVD_VERSION, "buildStatus", "ready");
 }
 
-int e2b_templates_handler(struct http_request *req, struct err *e)
+static json_t *or_null(json_t *value_take, bool shown)
 {
-    cleanup_json json_t *list = NULL;
+    if (shown) {
+        return value_take;
+    }
+    json_decref(value_take);
+    return json_null();
+}
+
+static int keep_newest(void *ctx, const struct build_row *row)
+{
+    struct build_row *newest = ctx;
+
+    *newest = *row;
+    newest->config = newest->reason = newest->log = NULL;
+    return 1;
+}
+
+/* One that was built here, with what its newest build says. */
+static int show_built(struct http_request *req, const struct template_row *t, json_t **ret,
+                      struct err *e)
+{
+    struct build_row newest = {.shape = shape_default()};
+    char created[E2B_TIME_SIZE];
+    char updated[E2B_TIME_SIZE];
+    char spawned[E2B_TIME_SIZE];
     json_t *shown;
-    json_t *entry;
-    size_t i;
-    int r = node_templates(req, &list, e);
+    int r = db_build_list(gateway_of(req)->db, t->project, t->id, keep_newest, &newest, e);
 
     if (r < 0) {
         return r;
     }
-    shown = json_array();
+    e2b_time(t->created_at_ms, created);
+    e2b_time(MAX(t->updated_at_ms, t->created_at_ms), updated);
+    e2b_time(t->spawned_at_ms, spawned);
+    shown = json_pack(
+        "{s:s, s:s, s:i, s:i, s:i, s:b, s:[s], s:[s], s:s, s:s, s:n, s:o, s:I, s:I, "
+        "s:s, s:s}",
+        "templateID", t->id, "buildID", newest.id, "cpuCount", (int)newest.shape.vcpus, "memoryMB",
+        (int)newest.shape.memory_mib, "diskSizeMB", (int)newest.shape.disk_mib, "public", 0,
+        "aliases", t->name, "names", t->name, "createdAt", created, "updatedAt", updated,
+        "createdBy", "lastSpawnedAt", or_null(json_string(spawned), t->spawned_at_ms > 0),
+        "spawnCount", (json_int_t)t->spawned, "buildCount", (json_int_t)t->builds, "envdVersion",
+        E2B_ENVD_VERSION, "buildStatus", e2b_build_status_name(newest.status));
+    ASSERT(shown);
+    *ret = shown;
+    return 0;
+}
+
+#define TEMPLATES_MAX 1024 /* more than a project may have */
+
+struct templates {
+    struct template_row *rows; /* owned */
+    size_t n;
+};
+
+static int keep_template(void *ctx, const struct template_row *row)
+{
+    struct templates *all = ctx;
+
+    if (all->n < TEMPLATES_MAX) {
+        all->rows[all->n++] = *row;
+    }
+    return 0;
+}
+
+static int add_built(struct http_request *req, json_t *shown, struct err *e)
+{
+    struct templates all = {.rows = xnew_n(struct template_row, TEMPLATES_MAX)};
+    int r = db_template_list(gateway_of(req)->db, actor_of(req)->project, keep_template, &all, e);
+
+    for (size_t i = 0; r == 0 && i < all.n; i++) {
+        json_t *one = NULL;
+
+        r = show_built(req, &all.rows[i], &one, e);
+        if (r == 0) {
+            json_array_append_new(shown, one);
+        }
+    }
+    free(all.rows);
+    return r;
+}
+
+int e2b_templates_handler(struct http_request *req, struct err *e)
+{
+    cleanup_json json_t *list = NULL;
+    cleanup_json json_t *shown = json_array();
+    json_t *entry;
+    size_t i;
+    int r = template_node_list(req, &list, e);
+
+    if (r == 0) {
+        r = add_built(req, shown, e);
+    }
+    if (r < 0) {
+        return r;
+    }
     json_array_foreach(list, i, entry)
     {
-        json_array_append_new(shown, show_template(entry, list));
+        json_array_append_new(shown, show_node_template(entry, list));
     }
-    return e2b_reply_json_take(req, 200, shown, e);
+    return e2b_reply_json_take(req, 200, json_incref(shown), e);
 }
 
 /* What an id or alias in the path names. */
-static int find_of_path(struct http_request *req, const char *param, struct e2b_template *ret,
+static int find_of_path(struct http_request *req, const char *param, struct template_found *ret,
                         struct err *e)
 {
-    return e2b_template_find(req, http_request_param(req, param), ret, e);
+    return template_find(req, http_request_param(req, param), ret, e);
+}
+
+/* One of the project's, ready or not. */
+static int find_row_of_path(struct http_request *req, const char *param, struct template_row *ret)
+{
+    struct template_ref ref;
+
+    return template_find_row(req, http_request_param(req, param), ret, &ref, NULL);
 }
 
 int e2b_template_alias_handler(struct http_request *req, struct err *e)
 {
-    struct e2b_template t;
-    int r = find_of_path(req, "alias", &t, e);
+    cleanup_template_found struct template_found t = {0};
+    struct template_row row;
+    const char *id;
+    int r = find_row_of_path(req, "alias", &row);
 
+    if (r == 0) {
+        id = row.id;
+    } else {
+        r = find_of_path(req, "alias", &t, e);
+        id = t.node_name[0] ? t.node_name : t.snapshot.id;
+    }
+    return r < 0 ? r
+                 : e2b_reply_json_take(
+                       req, 200,
+                       json_pack("{s:s, s:b}", "templateID", id, "public", t.node_name[0] != '\0'),
+                       e);
+}
+
+static int show_of_node(struct http_request *req, json_t **ret, struct err *e)
+{
+    cleanup_template_found struct template_found t = {0};
+    cleanup_json json_t *list = NULL;
+    json_t *entry;
+    int r = find_of_path(req, "id", &t, e);
+
+    if (r == 0 && !t.node_name[0]) {
+        return template_not_found(http_request_param(req, "id"), e);
+    }
+    if (r == 0) {
+        r = template_node_list(req, &list, e);
+    }
     if (r < 0) {
         return r;
     }
-    return e2b_reply_json_take(req, 200,
-                               json_pack("{s:s, s:b}", "templateID",
-                                         t.name[0] ? t.name : t.snapshot.id, "public",
-                                         t.name[0] != '\0'),
-                               e);
+    entry = template_node_entry(list, t.node_name);
+    if (!entry) {
+        return template_not_found(t.node_name, e); /* gone in between */
+    }
+    *ret = show_node_template(entry, list);
+    return 0;
 }
 
 int e2b_template_get_handler(struct http_request *req, struct err *e)
 {
-    cleanup_json json_t *list = NULL;
-    struct e2b_template t;
-    int r = find_of_path(req, "id", &t, e);
+    struct template_row row;
+    json_t *shown = NULL;
+    int r = find_row_of_path(req, "id", &row);
 
-    if (r == 0 && !t.name[0]) {
-        return no_template(http_request_param(req, "id"), e);
-    }
-    if (r == 0) {
-        r = node_templates(req, &list, e);
-    }
-    if (r == 0 && !find_template(list, t.name)) {
-        return no_template(t.name, e); /* gone in between */
-    }
-    return r < 0
-               ? r
-               : e2b_reply_json_take(req, 200, show_template(find_template(list, t.name), list), e);
+    r = r == 0 ? show_built(req, &row, &shown, e) : show_of_node(req, &shown, e);
+    return r < 0 ? r : e2b_reply_json_take(req, 200, shown, e);
 }
 
 /* A sandbox that was killed while it had snapshots goes with the last of them. */
@@ -255,41 +245,24 @@ static int release(struct http_request *req, const char *sandbox, struct err *e)
 
 int e2b_template_delete_handler(struct http_request *req, struct err *e)
 {
-    struct e2b_template t;
-    int r = find_of_path(req, "id", &t, e);
+    cleanup_template_found struct template_found t = {0};
+    struct template_row row;
+    int r;
 
+    if (find_row_of_path(req, "id", &row) == 0) {
+        r = builds_delete_template(gateway_of(req)->builds, actor_of(req), row.id, e);
+        return r < 0 ? r : http_reply_empty(req, 204, e);
+    }
+    r = find_of_path(req, "id", &t, e);
     if (r < 0) {
         return r;
     }
-    if (t.name[0]) {
+    if (t.node_name[0]) {
         return err_set(e, -EPERM, "forbidden",
                        "template '%s' belongs to the operator of this node: it cannot be deleted "
                        "by this API",
-                       t.name);
+                       t.node_name);
     }
     r = delete_snapshot(req, &t.snapshot, e);
     return r < 0 ? r : http_reply_empty(req, 204, e);
-}
-
-int e2b_template_tags_handler(struct http_request *req, struct err *e)
-{
-    struct e2b_template t;
-    char at[E2B_TIME_SIZE];
-    int r = find_of_path(req, "id", &t, e);
-
-    if (r < 0) {
-        return r;
-    }
-    e2b_time(t.snapshot.created_at_ms, at);
-    return e2b_reply_json_take(req, 200,
-                               json_pack("[{s:s, s:s, s:s}]", "tag", E2B_TAG, "buildID",
-                                         t.name[0] ? t.name : t.snapshot.id, "createdAt", at),
-                               e);
-}
-
-int e2b_tags_refused_handler(struct http_request *req, struct err *e)
-{
-    (void)req;
-    return err_set(e, -EINVAL, "not_supported",
-                   "templates have one tag here, '" E2B_TAG "': others cannot be set or removed");
 }

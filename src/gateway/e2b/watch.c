@@ -163,7 +163,7 @@ int e2b_fs_watch(struct inside *in, json_t *body, struct err *e)
     };
     cleanup_free char *path = NULL;
     cleanup_free char *target = NULL;
-    int r = inside_path(rpc_string(body, "path", NULL), &path, e);
+    int r = inside_path(in, rpc_string(body, "path", NULL), &path, e);
 
     if (r == 0) {
         r = fs_check_directory(in, path, e);

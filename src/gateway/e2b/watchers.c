@@ -320,7 +320,7 @@ int e2b_fs_create_watcher(struct inside *in, json_t *body, struct err *e)
     struct watchers *ws = gateway_of(in->req)->e2b->watchers;
     cleanup_free char *path = NULL;
     struct watcher *w = NULL;
-    int r = inside_path(rpc_string(body, "path", NULL), &path, e);
+    int r = inside_path(in, rpc_string(body, "path", NULL), &path, e);
 
     if (r == 0) {
         r = fs_check_directory(in, path, e);

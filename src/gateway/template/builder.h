@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The sandbox that a template is built in: what steps do, however hostile, they do in a machine of its own. It is a sandbox of
+ * the project like others, counted and shown in our own API (metadata "space.build" is the build), not shown in E2B's. When
+ * the build has ended it stays, stopped, for the snapshots that were taken of it: they are the template and its layers.
+ *
+ * Every wait ends (-ECANCELED) when `stop` becomes readable. One thread at a time.
+ */
+#pragma once
+
+#include "control/control.h"
+#include "gateway/template/recipe.h"
+
+/* Borrowed, all of it: lives longer than the builder. */
+struct builder_world {
+    struct db *db;
+    struct node_client *node;
+    struct control *control;
+    const struct control_actor *actor;
+    const char *build; /* its id */
+    int stop_fd;
+};
+
+struct builder {
+    const struct builder_world *world;
+    char id[ID_SIZE];                      /* of the sandbox; "": none yet */
+    char default_user[TEMPLATE_USER_SIZE]; /* who acts when nobody is said */
+    bool shell_is_bash;
+};
+
+/* What may be reached while steps run: the registries of packages. */
+#define BUILDER_NETWORK "{\"preset\":\"registries\"}"
+
+/* A new one from a template of the node. Failing leaves none. */
+MUST_CHECK int builder_make(struct builder *b, const char *node_template, const struct shape *shape,
+                            struct err *e);
+/* A new one that starts from a snapshot; -ENOENT: the snapshot or its sandbox is gone. */
+MUST_CHECK int builder_fork(struct builder *b, const char *sandbox, const char *snapshot,
+                            struct err *e);
+/* A snapshot that stays until it is deleted. */
+MUST_CHECK int builder_snapshot(struct builder *b, bool full, char ret[static ID_SIZE],
+                                struct err *e);
+/* Cuts it from the network, so that nothing made from it inherits the builder's. */
+MUST_CHECK int builder_cut_off(struct builder *b, struct err *e);
+/* Stops it for good. It stays for its snapshots. */
+MUST_CHECK int builder_rest(struct builder *b, struct err *e);
+/* Removes it, now or when the node can be reached. */
+void builder_remove(struct builder *b);
+
+/* A piece of what a command prints; not UTF-8, not lines. */
+typedef void builder_output_fn(void *ctx, const char *data, size_t len, bool is_error);
+struct builder_command {
+    const char *const *argv; /* up to NULL */
+    const json_t *env;       /* may be NULL */
+    const char *user;        /* NULL or "": the default one */
+    const char *cwd;         /* NULL or "": the user's home */
+    int64_t timeout_ms;
+    bool detached;             /* it goes on by itself: returns when it has started */
+    builder_output_fn *output; /* may be NULL */
+    void *ctx;
+};
+/* *ret_exit is its exit status, 128 and more for a signal, as shells say it. */
+MUST_CHECK int builder_run(struct builder *b, const struct builder_command *command, int *ret_exit,
+                           struct err *e);
+/* Writes the file's bytes from fd to path, as root. */
+MUST_CHECK int builder_upload(struct builder *b, int fd, const char *path, struct err *e);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Templates by the names that clients use: ID, NAME, NAMESPACE/NAME, each with ":TAG" or without. The first that fits:
+ *
+ *     built     one of the caller's project (database/templates.h); without a tag it is the tag "default"
+ *     node      a template of the node, which is its operator's; it has that one tag only
+ *     alias     another name for one of the node's, as long as the node has none of that name: "base"
+ *     snapshot  one that E2B's API knows by id or name, a template in that API
+ */
+#pragma once
+
+#include "gateway/gateway.h"
+#include "gateway/template/build.h"
+
+struct template_found {
+    char node_name[TEMPLATE_NAME_SIZE]; /* of the node's template; "": it is not one */
+    char node_id[80];                   /* what the node says that its content is */
+    char alias[TEMPLATE_NAME_SIZE];     /* as it was asked for, without namespace and tag */
+    struct template_row built;          /* id "": not one of the project's */
+    struct build_row build;             /* owned: the one that the tag points to; it is ready */
+    struct snapshot_row snapshot;       /* id "": not one */
+};
+void template_found_done(struct template_found *f);
+#define cleanup_template_found CLEANUP(template_found_done)
+
+/* -ENOENT "not_found". */
+MUST_CHECK int template_find(struct http_request *req, const char *text, struct template_found *ret,
+                             struct err *e);
+/* One of the project's, without its tag's build: also one that was never ready. -ENOENT. */
+MUST_CHECK int template_find_row(struct http_request *req, const char *text,
+                                 struct template_row *ret, struct template_ref *ret_ref,
+                                 struct err *e);
+int template_not_found(const char *text, struct err *e);
+
+/* The node's own; the caller ends *ret, an array, with json_decref(). */
+MUST_CHECK int template_node_list(struct http_request *req, json_t **ret, struct err *e);
+/* The entry of a list with that name, borrowed; NULL: there is none. */
+json_t *template_node_entry(json_t *list, const char *name);
+/* Other names that an entry of the list goes by are added to names. */
+void template_node_aliases(json_t *names, const char *name, json_t *list);
+
+/*
+ * What a build starts from. shape is what was asked for, 0 what was not; it becomes what the build has. -EINVAL: what is
+ * built on a snapshot has that one's shape.
+ */
+MUST_CHECK int template_base_find(struct http_request *req, const struct template_recipe *recipe,
+                                  struct shape *shape, struct build_base *ret, struct err *e);
