@@ -197,6 +197,46 @@ static void wrap(struct http_io *io, SSL_CTX *ctx)
     BIO_set_data(bio, io);
     BIO_set_init(bio, 1);
     SSL_set_bio(io->ssl, bio, bio);
+    SSL_set_app_data(io->ssl, io);
+}
+
+/* ---- protocols ---- */
+
+#define ALPN_HTTP1 "\x08http/1.1"
+#define ALPN_HTTP2 "\x02h2"
+
+static const struct {
+    const char *list;
+    unsigned len;
+} alpn_lists[] = {
+    [IO_ALPN_HTTP1] = {ALPN_HTTP1, sizeof(ALPN_HTTP1) - 1},
+    [IO_ALPN_HTTP2] = {ALPN_HTTP2, sizeof(ALPN_HTTP2) - 1},
+    [IO_ALPN_BOTH] = {ALPN_HTTP2 ALPN_HTTP1, sizeof(ALPN_HTTP2 ALPN_HTTP1) - 1},
+};
+
+int io_tls_choose(SSL *ssl, const unsigned char **ret, unsigned char *ret_len,
+                  const unsigned char *offered, unsigned n_offered, void *arg)
+{
+    const struct http_io *io = SSL_get_app_data(ssl);
+    unsigned char *chosen = NULL;
+
+    (void)arg;
+    if (SSL_select_next_proto(&chosen, ret_len, (const unsigned char *)alpn_lists[io->alpn].list,
+                              alpn_lists[io->alpn].len, offered,
+                              n_offered) != OPENSSL_NPN_NEGOTIATED) {
+        return SSL_TLSEXT_ERR_NOACK;
+    }
+    *ret = chosen;
+    return SSL_TLSEXT_ERR_OK;
+}
+
+bool io_tls_is_http2(const struct http_io *io)
+{
+    const unsigned char *name = NULL;
+    unsigned len = 0;
+
+    SSL_get0_alpn_selected(io->ssl, &name, &len);
+    return len == 2 && memcmp(name, "h2", 2) == 0;
 }
 
 void io_tls_server(struct http_io *io, SSL_CTX *ctx)
@@ -237,11 +277,10 @@ int io_tls_accept(struct http_io *io, SSL_CTX *ctx, const struct io_wait *wait, 
 int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait,
                    struct err *e)
 {
-    static const unsigned char alpn[] = "\x08http/1.1";
-
     wrap(io, ctx);
     if (!set_peer_name(io->ssl, name) ||
-        SSL_set_alpn_protos(io->ssl, alpn, sizeof(alpn) - 1) != 0) {
+        SSL_set_alpn_protos(io->ssl, (const unsigned char *)alpn_lists[io->alpn].list,
+                            alpn_lists[io->alpn].len) != 0) {
         return tls_error(e, -EINVAL, "preparing the TLS handshake");
     }
     for (;;) {

@@ -16,6 +16,13 @@
 
 #define IO_MAX_IOV 8
 
+/* What is offered, or taken, in a TLS handshake (RFC 7301). */
+enum io_alpn {
+    IO_ALPN_HTTP1,
+    IO_ALPN_HTTP2,
+    IO_ALPN_BOTH, /* HTTP/2 first; for who connects */
+};
+
 struct http_io;
 
 /*
@@ -44,9 +51,10 @@ struct http_io {
     char *early; /* owned; what somebody else has read from the socket before; NULL: nothing */
     size_t early_pos;
     size_t n_early;
-    bool want_out; /* TLS: the last recv waits for room to send */
-    bool want_in;  /* TLS: the last send waits for bytes to read */
-    bool is_plain; /* TLS: the peer does not speak it, but HTTP */
+    enum io_alpn alpn; /* TLS: set before the handshake */
+    bool want_out;     /* TLS: the last recv waits for room to send */
+    bool want_in;      /* TLS: the last send waits for bytes to read */
+    bool is_plain;     /* TLS: the peer does not speak it, but HTTP */
 };
 
 /* Who bounds a wait. */
@@ -111,6 +119,12 @@ int io_tls_accept(struct http_io *io, SSL_CTX *ctx, const struct io_wait *wait, 
 /* Client side: wraps the connected socket. name is checked against the certificate. */
 int io_tls_connect(struct http_io *io, SSL_CTX *ctx, const char *name, const struct io_wait *wait,
                    struct err *e);
+
+/* What io->alpn says to who accepts: for SSL_CTX_set_alpn_select_cb(). A client that offers other things may still speak HTTP/1. */
+int io_tls_choose(SSL *ssl, const unsigned char **ret, unsigned char *ret_len,
+                  const unsigned char *offered, unsigned n_offered, void *arg);
+/* After the handshake: have both agreed on HTTP/2? */
+bool io_tls_is_http2(const struct http_io *io);
 
 /* Server side: the handshake is made by the first calls of io_recv. */
 void io_tls_server(struct http_io *io, SSL_CTX *ctx);

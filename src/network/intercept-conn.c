@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "credential/secret.h"
-#include "credential/sigv4.h"
 #include "network/intercept-internal.h"
 
 struct io_wait intercept_wait(const struct intercept_conn *c, uint64_t ms)
@@ -24,18 +23,28 @@ void intercept_refuse(struct intercept_conn *c, const char *why)
               why);
 }
 
+void intercept_linger(struct intercept_conn *c)
+{
+    struct io_wait wait = intercept_wait(c, 1000);
+    char rest[4096];
+
+    io_shutdown_send(&c->guest);
+    for (unsigned i = 0; i < 64; i++) {
+        ssize_t n = io_recv(&c->guest, rest, sizeof(rest));
+
+        if (n == 0 || (n < 0 && (n != -EAGAIN || io_wait(&c->guest, POLLIN, &wait) < 0))) {
+            break;
+        }
+    }
+}
+
 void intercept_answer(struct intercept_conn *c, int status, const char *code, const char *message)
 {
     struct io_wait wait = intercept_wait(c, INTERCEPT_HEAD_MS);
-    struct err why = {0};
-    cleanup_json json_t *json = NULL;
-    cleanup_free char *text = NULL;
+    cleanup_free char *text = intercept_answer_text(code, message);
     cleanup_free char *head = NULL;
     struct iovec iov[2];
 
-    err_set(&why, -EIO, code, "%s", message);
-    json = json_error_object(&why);
-    text = json_text(json);
     head = xasprintf("HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
                      "Cache-Control: no-store\r\nConnection: close\r\n\r\n",
                      status, http1_status_text((unsigned)status), strlen(text));
@@ -44,92 +53,8 @@ void intercept_answer(struct intercept_conn *c, int status, const char *code, co
     c->result.status = status;
     intercept_refuse(c, code);
     if (io_send_all(&c->guest, iov, 2, &wait) == 0) {
-        char rest[4096];
-
-        io_shutdown_send(&c->guest);
-        /* What the guest is still sending would make the kernel throw our answer away. */
-        wait = intercept_wait(c, 1000);
-        for (unsigned i = 0; i < 64; i++) {
-            ssize_t n = io_recv(&c->guest, rest, sizeof(rest));
-
-            if (n == 0 || (n < 0 && (n != -EAGAIN || io_wait(&c->guest, POLLIN, &wait) < 0))) {
-                break;
-            }
-        }
+        intercept_linger(c);
     }
-}
-
-/* ---- the server ---- */
-
-static void disconnect(struct intercept_conn *c)
-{
-    if (c->connected) {
-        io_done(&c->server);
-        c->connected = c->server_used = false;
-    }
-}
-
-static int connect_socket(struct intercept_conn *c, const struct io_wait *wait, struct err *e)
-{
-    struct sockaddr_in a = {
-        .sin_family = AF_INET, .sin_port = htons(c->target.port), .sin_addr = c->target.addr};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int failure = 0;
-    socklen_t len = sizeof(failure);
-    int r;
-
-    if (fd < 0) {
-        return err_wrap(e, -errno, "making a socket");
-    }
-    io_init_take(&c->server, fd);
-    c->connected = true;
-    c->server_used = false;
-    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
-        if (errno != EINPROGRESS) {
-            return err_set(e, -errno, "connect_failed", "cannot connect to the server: %s",
-                           strerrordesc_np(errno));
-        }
-        r = io_wait(&c->server, POLLOUT, wait);
-        if (r == 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &len) == 0) {
-            r = -failure;
-        }
-        if (r < 0) {
-            return err_set(e, r, "connect_failed", "cannot connect to the server: %s",
-                           strerrordesc_np(-r));
-        }
-    }
-    return 0;
-}
-
-/* Verified always: a server whose certificate we do not trust gets nothing. */
-static int connect_server(struct intercept_conn *c, struct err *e)
-{
-    struct io_wait wait = intercept_wait(c, INTERCEPT_CONNECT_MS);
-    int r = connect_socket(c, &wait, e);
-
-    if (r == 0 && c->target.is_tls) {
-        wait = intercept_wait(c, INTERCEPT_HANDSHAKE_MS);
-        r = io_tls_connect(&c->server, c->in->client_tls, c->target.name, &wait, e);
-    }
-    if (r < 0) {
-        disconnect(c);
-    }
-    return r;
-}
-
-/* Has the server, which may only wait for a request, closed or said something? */
-static bool server_is_stale(struct intercept_conn *c)
-{
-    struct pollfd p = {.fd = c->server.fd, .events = POLLIN | POLLRDHUP};
-
-    if (c->server.in_len > 0) {
-        return true;
-    }
-    if (poll(&p, 1, 0) == 0) {
-        return false;
-    }
-    /* TLS has things of its own to say. */
-    return !(c->server.ssl && p.revents == POLLIN && io_fill(&c->server, 1) == -EAGAIN);
 }
 
 /* ---- one request ---- */
@@ -203,106 +128,23 @@ static int read_head(struct intercept_conn *c, size_t *ret_len)
     }
 }
 
-/* The name in Host must be the one that the connection was judged and resolved for. */
-static bool host_agrees(const struct intercept_conn *c, const struct http1_head *head)
-{
-    const char *name = c->target.name;
-    size_t len = strlen(name);
-    struct http1_view a = head->authority;
-    char port[8];
-
-    if (a.len > len && a.p[len] == '.') {
-        return false; /* a dot at the end: some servers take it for another host */
-    }
-    if (a.len < len || strncasecmp(a.p, name, len) != 0) {
-        return false;
-    }
-    if (a.len == len) {
-        /* Without a port it means the usual one; clients leave it out elsewhere, too. */
-        return true;
-    }
-    snprintf(port, sizeof(port), ":%u", c->target.port);
-    return a.len == len + strlen(port) && memcmp(a.p + len, port, strlen(port)) == 0;
-}
-
-/* The path of CONNECT is no bytes at all. */
-static char *text_of(struct http1_view v)
-{
-    return v.p ? xstrndup(v.p, v.len) : xstrdup("");
-}
-
 /* May this request pass? Answers itself when not. */
 static bool judge(struct exchange *x)
 {
-    struct intercept_conn *c = x->c;
-    const struct http1_head *head = &x->head;
-    cleanup_free char *method = text_of(head->method);
-    cleanup_free char *path = text_of(head->path);
-    struct netpolicy_query q = {.name = c->target.name,
-                                .addr = c->target.addr,
-                                .port = c->target.port,
-                                .method = method,
-                                .path = path};
-    struct netpolicy_verdict v;
+    struct intercept_refusal why;
 
-    if (head->form == HTTP1_FORM_AUTHORITY) {
-        intercept_answer(c, 405, "method_not_allowed", "CONNECT is of no use here");
-        return false;
-    }
-    if (!host_agrees(c, head)) {
-        intercept_answer(c, 421, "host_differs",
-                         "the request is for another host than the connection");
-        return false;
-    }
-    if (strlen(path) != head->path.len) {
-        intercept_answer(c, 400, "bad_path", "the path cannot be read");
-        return false;
-    }
-    v = netpolicy_judge(c->policy, &q);
-    if (v.action == NETPOLICY_ALLOW || v.action == NETPOLICY_INSPECT ||
-        netpolicy_observes(c->policy)) {
+    if (intercept_judge(x->c, &x->head, &why)) {
         return true;
     }
-    intercept_answer(c, 403, v.action == NETPOLICY_ASK ? "approval_needed" : "denied_by_policy",
-                     "the sandbox's network policy does not let this request pass");
+    intercept_answer(x->c, why.status, why.code, why.message);
     return false;
 }
 
-/* Asks what is to be put in. Only on connections that nobody else can read, to a server that is known by name. */
 static int get_plan(struct exchange *x, struct err *e)
 {
     struct intercept_conn *c = x->c;
-    const struct http1_field *auth = http1_field_get(&x->head, "authorization");
-    cleanup_free char *method = text_of(x->head.method);
-    cleanup_free char *path = text_of(x->head.path);
-    char names[INJECT_NAMES_MAX][CREDENTIAL_NAME_SIZE];
-    struct credential_ask ask = {
-        .q = {.organisation = c->target.owner.organisation,
-              .project = c->target.owner.project,
-              .sandbox = c->target.owner.sandbox,
-              .host = c->target.name,
-              .port = c->target.port,
-              .method = method,
-              .path = path},
-        .names = names,
-    };
-    int r;
+    int r = intercept_plan(c, &x->head, &x->plan, &x->redact, e);
 
-    if (!c->target.is_tls ||
-        !intercept_wants(c->in, &c->target.owner, c->target.name, c->target.port)) {
-        return 0;
-    }
-    ask.n_names = inject_placeholders(&x->head, names);
-    if (auth) {
-        IGNORE_RESULT(
-            sigv4_scope_of(auth->value.p, auth->value.len, &ask.sign)); /* most are no signature */
-    }
-    r = credential_client_use(c->in->credentials, &ask, deadline_in_ms(INTERCEPT_USE_MS), &x->plan,
-                              e);
-    for (size_t i = 0; i < x->plan.n_secrets && r == 0; i++) {
-        r = redact_add(&x->redact, x->plan.secrets[i]);
-        r = r < 0 ? err_set(e, r, "too_many_credentials", "the answer could not be searched") : 0;
-    }
     if (r == 0 && x->plan.n > 0) {
         snprintf(c->credential, sizeof(c->credential), "%s", x->plan.v[0].credential);
     }
@@ -373,11 +215,11 @@ static int perform(struct exchange *x, struct err *e)
     struct intercept_conn *c = x->c;
     int r = 0;
 
-    if (c->connected && server_is_stale(c)) {
-        disconnect(c);
+    if (c->connected && intercept_server_is_stale(c)) {
+        intercept_disconnect(c);
     }
     if (!c->connected) {
-        r = connect_server(c, e);
+        r = intercept_connect_server(c, IO_ALPN_HTTP1, e);
     }
     r = r < 0 ? r : print_head(x, e);
     if (r < 0) {
@@ -385,8 +227,8 @@ static int perform(struct exchange *x, struct err *e)
     }
     r = exchange_pump(x);
     if (r == -EAGAIN) {
-        disconnect(c);
-        r = connect_server(c, e);
+        intercept_disconnect(c);
+        r = intercept_connect_server(c, IO_ALPN_HTTP1, e);
         out_done(&x->up_out);
         out_init(&x->up_out);
         x->up_out.head.max = INJECT_HEAD_MAX;
@@ -400,16 +242,13 @@ static int perform(struct exchange *x, struct err *e)
 /* What went wrong before anything of an answer was given. */
 static void answer_failure(struct exchange *x, const struct err *e)
 {
-    int status = err_http_status(e);
+    struct intercept_refusal why;
 
     if (x->head_done || e->code == -ECANCELED) {
         return; /* cut off: the guest must not take it for a whole answer */
     }
-    if (str_eq(e->reason, "tls_not_trusted") || str_eq(e->reason, "connect_failed") ||
-        status == 404 || status == 401) {
-        status = 502;
-    }
-    intercept_answer(x->c, status, err_reason(e), e->msg);
+    intercept_failure(e, &why);
+    intercept_answer(x->c, why.status, why.code, why.message);
 }
 
 /* true: the connection may carry another one. */
@@ -445,7 +284,7 @@ static bool serve_one(struct exchange *x)
         return false;
     }
     if (!x->keep_server) {
-        disconnect(c);
+        intercept_disconnect(c);
     }
     c->server_used = true;
     return x->keep_guest;
@@ -494,14 +333,41 @@ static int start_tls(struct intercept_conn *c, struct err *e)
     return r;
 }
 
+/*
+ * With a guest that offers HTTP/2 the server is asked first which version it speaks, and the guest gets the same: nothing is
+ * ever translated from one into the other. A server that cannot be reached is told of by the answers.
+ */
+static void mirror_server(struct intercept_conn *c, struct err *ret_why)
+{
+    if (c->target.is_tls && c->offers_http2) {
+        bool there = intercept_connect_server(c, IO_ALPN_BOTH, ret_why) == 0;
+
+        c->guest.alpn = !there                        ? IO_ALPN_BOTH
+                        : io_tls_is_http2(&c->server) ? IO_ALPN_HTTP2
+                                                      : IO_ALPN_HTTP1;
+    }
+}
+
 void intercept_conn_run(struct intercept_conn *c)
 {
     struct log_ctx ctx = {.sandbox = c->target.owner.sandbox};
+    struct err no_server = {0};
     struct err e = {0};
 
+    mirror_server(c, &no_server);
+    if (no_server.code == -ECANCELED) {
+        return;
+    }
     if (c->target.is_tls && start_tls(c, &e) < 0) {
         log_info(&ctx, "TLS with the guest for %s: %s", c->target.name, e.msg);
         return;
+    }
+    if (c->target.is_tls && io_tls_is_http2(&c->guest)) {
+        intercept_http2_run(c, c->connected ? NULL : &no_server);
+        return;
+    }
+    if (c->connected && io_tls_is_http2(&c->server)) {
+        intercept_disconnect(c); /* the guest would not have it after all */
     }
     while (serve_next(c)) {
         io_trim(&c->guest);

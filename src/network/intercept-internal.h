@@ -43,6 +43,7 @@ struct intercept_conn {
     int stop_fd; /* owned: an eventfd */
     struct http_io guest;
     struct http_io server;
+    bool offers_http2;                 /* the guest's ClientHello does */
     bool connected;                    /* server is one */
     bool server_used;                  /* it has served a request before */
     char host[NETPOLICY_NAME_MAX + 8]; /* the Host field for the server */
@@ -107,10 +108,48 @@ struct exchange {
 /* The whole life of a connection; the thread's function. */
 void intercept_conn_run(struct intercept_conn *c);
 struct io_wait intercept_wait(const struct intercept_conn *c, uint64_t ms);
+/* Before it is closed: what the guest is still sending would make the kernel throw our last words away. */
+void intercept_linger(struct intercept_conn *c);
 /* A stable word for the log. */
 void intercept_refuse(struct intercept_conn *c, const char *why);
 /* An answer of our own: {"error":{code, message}}; the connection is closed afterwards. */
 void intercept_answer(struct intercept_conn *c, int status, const char *code, const char *message);
+
+/* ---- intercept-server.c ---- */
+
+/* Verified always: a server whose certificate we do not trust gets nothing. */
+MUST_CHECK int intercept_connect_server(struct intercept_conn *c, enum io_alpn alpn, struct err *e);
+void intercept_disconnect(struct intercept_conn *c);
+/* Has the server, which may only wait for a request, closed or said something? */
+bool intercept_server_is_stale(struct intercept_conn *c);
+
+/* ---- intercept-request.c: from any thread, for what does not change in a connection's life ---- */
+
+struct intercept_refusal {
+    int status;
+    char code[40]; /* a stable word */
+    char message[400];
+};
+/* May this request pass? false: what to answer. */
+bool intercept_judge(struct intercept_conn *c, const struct http1_head *head,
+                     struct intercept_refusal *ret);
+/* Could something be put into requests on this connection? Only where nobody else can read, to a server known by name. */
+bool intercept_has_plan(const struct intercept_conn *c);
+/* Asks what is to be put in, and what the answer must not show. Blocks. */
+MUST_CHECK int intercept_plan(const struct intercept_conn *c, const struct http1_head *head,
+                              struct plan *plan, struct redact *redact, struct err *e);
+/* What to answer to a request that could not be passed on. */
+void intercept_failure(const struct err *e, struct intercept_refusal *ret);
+/* {"error": {code, message}}; owned by the caller. */
+char *intercept_answer_text(const char *code, const char *message);
+
+/* ---- http2-conn.c ---- */
+
+/*
+ * The whole life of a connection with a guest that speaks HTTP/2. The server does, too; or there is none, and no_server
+ * says why.
+ */
+void intercept_http2_run(struct intercept_conn *c, const struct err *no_server);
 
 /* ---- intercept-pump.c ---- */
 

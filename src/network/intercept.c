@@ -2,6 +2,7 @@
 #include "network/intercept.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include "base/clock.h"
 #include "base/sock.h"
 #include "network/intercept-internal.h"
+#include "wire/tls-hello.h"
 
 #define MAX_CONNECTIONS 4096u
 /* OpenSSL's handshakes want the most. */
@@ -242,11 +244,20 @@ static void set_host(struct intercept_conn *c)
     }
 }
 
+/* Small frames and heads do not wait for the acknowledgement of earlier ones. */
+static void set_nodelay(int fd)
+{
+    int yes = 1;
+
+    IGNORE_RESULT(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes))); /* slower only */
+}
+
 int intercept_accept(struct intercept *in, int client_fd, const struct intercept_target *target,
                      struct err *e)
 {
     struct intercept_conn *c;
     int stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct tls_hello hello;
     int r;
 
     ASSERT(target->done && target->policy && target->n_peeked <= INTERCEPT_PEEKED_MAX);
@@ -260,6 +271,10 @@ int intercept_accept(struct intercept *in, int client_fd, const struct intercept
     c->stop_fd = stop_fd;
     io_init_take(&c->guest, client_fd);
     io_early(&c->guest, target->peeked, target->n_peeked);
+    set_nodelay(client_fd);
+    c->offers_http2 = target->is_tls &&
+                      tls_hello_parse(target->peeked, target->n_peeked, &hello) == 0 &&
+                      hello.has_h2;
     c->target.peeked = NULL;
     c->target.policy = c->policy;
     set_host(c);

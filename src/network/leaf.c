@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/id.h"
+#include "http/io.h"
 
 struct leaf {
     char organisation[ID_SIZE];
@@ -71,23 +72,6 @@ void leaves_free(struct leaves *l)
     }
 }
 
-static int choose_protocol(SSL *ssl, const unsigned char **ret, unsigned char *ret_len,
-                           const unsigned char *offered, unsigned n_offered, void *arg)
-{
-    static const unsigned char ours[] = "\x08http/1.1";
-    unsigned char *chosen = NULL;
-
-    (void)ssl;
-    (void)arg;
-    /* A client that offers only others may still speak it. */
-    if (SSL_select_next_proto(&chosen, ret_len, ours, sizeof(ours) - 1, offered, n_offered) !=
-        OPENSSL_NPN_NEGOTIATED) {
-        return SSL_TLSEXT_ERR_NOACK;
-    }
-    *ret = chosen;
-    return SSL_TLSEXT_ERR_OK;
-}
-
 static int make_context(const struct leaves *l, const char *pem, SSL_CTX **ret, struct err *e)
 {
     SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
@@ -108,7 +92,7 @@ static int make_context(const struct leaves *l, const char *pem, SSL_CTX **ret, 
                               SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_alpn_select_cb(ctx, choose_protocol, NULL);
+    SSL_CTX_set_alpn_select_cb(ctx, io_tls_choose, NULL);
     *ret = ctx;
     return 0;
 }
