@@ -370,6 +370,33 @@ static void the_authority_is_installed_once(void)
     CHECK_INT(fs_remove_tree(AT_FDCWD, dir), 0);
 }
 
+static void an_authority_takes_the_place_of_another(void)
+{
+    static const char first[] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    static const char second[] = "-----BEGIN CERTIFICATE-----\nBB\n-----END CERTIFICATE-----\n";
+    char dir[] = "/tmp/space-trust-XXXXXX";
+    cleanup_close int root_fd = FD_NONE;
+    cleanup_close int bundle_fd = FD_NONE;
+    cleanup_buf struct buf text = BUF_INIT(4096);
+
+    REQUIRE(mkdtemp(dir));
+    root_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    REQUIRE(root_fd >= 0);
+    CHECK(mkdirat(root_fd, "etc", 0755) == 0 && mkdirat(root_fd, "etc/ssl", 0755) == 0 &&
+          mkdirat(root_fd, "etc/ssl/certs", 0755) == 0);
+    bundle_fd =
+        openat(root_fd, "etc/ssl/certs/ca-certificates.crt", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    CHECK(bundle_fd >= 0 && fs_write_all(bundle_fd, "a\n", 2) == 0);
+    trust_install(root_fd, first);
+    trust_install(root_fd, second);
+    CHECK_INT(fs_read_file(root_fd, "etc/ssl/certs/ca-certificates.crt", &text), 0);
+    CHECK(str_starts(buf_str(&text), "a\n") && strcmp(buf_str(&text) + 2, second) == 0);
+    buf_reset(&text);
+    CHECK_INT(fs_read_file(root_fd, "usr/local/share/ca-certificates/space.crt", &text), 0);
+    CHECK_STR(buf_str(&text), second);
+    CHECK_INT(fs_remove_tree(AT_FDCWD, dir), 0);
+}
+
 static void only_one_certificate_is_taken_for_an_authority(void)
 {
     static const char *const bad[] = {
@@ -394,7 +421,8 @@ static void only_one_certificate_is_taken_for_an_authority(void)
     }
 }
 
-TEST_MAIN(T(the_authority_is_installed_once), T(only_one_certificate_is_taken_for_an_authority),
-          T(targets_are_taken_apart), T(bad_targets_are_refused), T(users_are_found),
-          T(groups_have_a_ceiling), T(a_setup_is_read), T(bad_setups_name_their_field),
-          T(children_are_reaped_and_told), T(nobodys_children_are_reaped_too), T(helpers_report))
+TEST_MAIN(T(the_authority_is_installed_once), T(an_authority_takes_the_place_of_another),
+          T(only_one_certificate_is_taken_for_an_authority), T(targets_are_taken_apart),
+          T(bad_targets_are_refused), T(users_are_found), T(groups_have_a_ceiling),
+          T(a_setup_is_read), T(bad_setups_name_their_field), T(children_are_reaped_and_told),
+          T(nobodys_children_are_reaped_too), T(helpers_report))

@@ -101,7 +101,24 @@ static int read_bundle(int dir_fd, struct buf *ret)
     return S_ISREG(st.st_mode) ? fs_read_fd(fd, ret) : -EINVAL;
 }
 
-static int add_to_bundle(int root_fd, const char *pem)
+/* What is in the bundle of pem goes; true when it was there. */
+static bool take_out(struct buf *bundle, const char *pem)
+{
+    const char *at = pem && *pem ? strstr(buf_str(bundle), pem) : NULL;
+    size_t len;
+
+    if (!at) {
+        return false;
+    }
+    len = strlen(pem);
+    memmove(bundle->data + (at - buf_str(bundle)), at + len,
+            bundle->len - (size_t)(at - buf_str(bundle)) - len + 1); /* its end too */
+    bundle->len -= len;
+    return true;
+}
+
+/* old is the authority of another organisation, which the image was made ready for; NULL: of none. */
+static int change_bundle(int root_fd, const char *old, const char *pem)
 {
     cleanup_close int dir_fd = open_plain(root_fd, BUNDLE_DIR, O_RDONLY | O_DIRECTORY);
     cleanup_buf struct buf bundle = BUF_INIT(BUNDLE_MAX);
@@ -110,22 +127,57 @@ static int add_to_bundle(int root_fd, const char *pem)
     if (r < 0) {
         return r == -ENOENT ? 0 : r;
     }
-    if (strstr(buf_str(&bundle), pem)) {
+    if (!take_out(&bundle, old) && strstr(buf_str(&bundle), pem)) {
         return 0;
     }
     if (bundle.len > 0 && bundle.data[bundle.len - 1] != '\n') {
         r = buf_add(&bundle, "\n", 1);
     }
-    r = r < 0 ? r : buf_add_str(&bundle, pem);
+    if (r == 0 && !strstr(buf_str(&bundle), pem)) {
+        r = buf_add_str(&bundle, pem);
+    }
     return r < 0 ? r : replace(dir_fd, BUNDLE_NAME, bundle.data, bundle.len);
+}
+
+/* Without reading it all. */
+static bool bundle_ends_with(int root_fd, const char *pem)
+{
+    cleanup_close int fd = open_plain(root_fd, BUNDLE_DIR "/" BUNDLE_NAME, O_RDONLY);
+    off_t len = (off_t)strlen(pem);
+    char end[TRUST_PEM_MAX];
+    struct stat st;
+
+    return fd >= 0 && len <= (off_t)sizeof(end) && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+           st.st_size >= len && pread(fd, end, (size_t)len, st.st_size - len) == len &&
+           memcmp(end, pem, (size_t)len) == 0;
+}
+
+static int read_own(int own_fd, struct buf *ret)
+{
+    cleanup_close int fd = open_plain(own_fd, OWN_NAME, O_RDONLY);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        return -ENOENT;
+    }
+    return fs_read_fd(fd, ret);
 }
 
 void trust_install(int root_fd, const char *pem)
 {
     cleanup_close int own_fd = open_folder(root_fd, OWN_DIR);
-    int r = own_fd < 0 ? own_fd : replace(own_fd, OWN_NAME, pem, strlen(pem));
+    cleanup_buf struct buf old = BUF_INIT(TRUST_PEM_MAX);
+    bool had = own_fd >= 0 && read_own(own_fd, &old) == 0;
+    int r;
 
-    r = r < 0 ? r : add_to_bundle(root_fd, pem);
+    if (had && str_eq(buf_str(&old), pem) && bundle_ends_with(root_fd, pem)) {
+        return; /* the usual case: the machine was made ready for this organisation */
+    }
+    r = change_bundle(root_fd, had ? buf_str(&old) : NULL, pem);
+    if (own_fd >= 0 &&
+        replace(own_fd, OWN_NAME, pem, strlen(pem)) < 0) { /* last: says that all is done */
+        r = -EIO;
+    }
     if (r < 0) {
         log_warn(NULL, "cannot install the sandbox's authority, ignoring: %s", strerrordesc_np(-r));
     }

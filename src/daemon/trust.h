@@ -13,7 +13,7 @@
 
 #define TRUST_PEM_MAX 4096u
 
-/* In the root's folders; pem is what setup-spec.c has checked. */
+/* In the root's folders, in the place of another organisation's; pem is what setup-spec.c has checked. */
 void trust_install(int root_fd, const char *pem);
 /* Is there a bundle with the authority in it? Then the variables of trust_env() help. */
 bool trust_present(int root_fd);

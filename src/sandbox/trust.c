@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/id.h"
 #include "base/log.h"
 #include "credential/client.h"
 
@@ -20,7 +19,8 @@ struct trust {
     pthread_mutex_t lock;             /* guards all below */
     struct trusted **list;            /* owned, and what they point to, which never changes */
     size_t n;
-    uint64_t again_ns; /* not to be asked before */
+    uint64_t again_ns;   /* not to be asked before */
+    char usual[ID_SIZE]; /* asked for last */
 };
 
 struct trust *trust_new(const char *run_dir)
@@ -71,6 +71,13 @@ static const char *keep_take(struct trust *t, const char *organisation, char *pe
     return pem;
 }
 
+void trust_usual(struct trust *t, char ret[static ID_SIZE])
+{
+    pthread_mutex_lock(&t->lock);
+    memcpy(ret, t->usual, ID_SIZE);
+    pthread_mutex_unlock(&t->lock);
+}
+
 const char *trust_get(struct trust *t, const char *organisation)
 {
     const char *found;
@@ -83,6 +90,7 @@ const char *trust_get(struct trust *t, const char *organisation)
         return NULL;
     }
     pthread_mutex_lock(&t->lock);
+    snprintf(t->usual, sizeof(t->usual), "%s", organisation);
     found = find(t, organisation);
     ask = !found && deadline_passed(t->again_ns);
     pthread_mutex_unlock(&t->lock);

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "base/util.h"
+#include "base/id.h"
 
 #define TRUST_ASK_MS 2000u
 #define TRUST_RETRY_MS 1000u
@@ -17,5 +17,7 @@ struct trust *trust_new(const char *run_dir);
 void trust_free(struct trust *t);
 DEFINE_CLEANUP(struct trust *, trust_free);
 
+/* The organisation that was asked for last: a machine made in advance is likely to be for it. "" before that. */
+void trust_usual(struct trust *t, char ret[static ID_SIZE]);
 /* PEM, borrowed for the life of t; NULL: there is none. */
 const char *trust_get(struct trust *t, const char *organisation);
