@@ -191,6 +191,31 @@ static int mount_cgroup(int root_fd, int cgroup_ns_fd, struct err *e)
     return mount_point(root_fd, &point, e);
 }
 
+int mount_open_plain(int dir_fd, const char *name, uint64_t flags)
+{
+    const struct open_how how = {
+        .flags = flags | O_CLOEXEC | (flags & O_PATH ? 0 : O_NONBLOCK),
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
+    };
+    int fd = (int)syscall(SYS_openat2, dir_fd, name, &how, sizeof(how));
+
+    return fd < 0 ? -errno : fd;
+}
+
+/*
+ * Where the file is a plain one of the same length, as in a fork, with no other name: this is the least that the
+ * file system can be asked for, and none of its code is warm in a machine that was just restored.
+ */
+static bool overwrite(int etc_fd, const char *name, const char *line)
+{
+    cleanup_close int fd = mount_open_plain(etc_fd, name, O_WRONLY);
+    ssize_t len = (ssize_t)strlen(line);
+    struct stat st;
+
+    return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+           st.st_size == len && pwrite(fd, line, (size_t)len, 0) == len;
+}
+
 /* One identity file, replaced, never written through what the workload may have put in its place. */
 static void write_file(int etc_fd, const char *name, const char *text)
 {
@@ -202,6 +227,9 @@ static void write_file(int etc_fd, const char *name, const char *text)
         return;
     }
     snprintf(line, sizeof(line), "%s%s", text, ended ? "" : "\n");
+    if (overwrite(etc_fd, name, line)) {
+        return;
+    }
     if (unlinkat(etc_fd, name, 0) < 0 && errno != ENOENT) {
         return; /* the workload has made a folder of it: its own affair */
     }
@@ -215,7 +243,16 @@ static void write_files(int etc_fd, const char *hostname, const char *machine_id
 {
     write_file(etc_fd, "hostname", hostname);
     write_file(etc_fd, "machine-id", machine_id);
-    write_file(etc_fd, "resolv.conf", NETWORK_RESOLV_CONF);
+}
+
+/* Once: from then on the file is the tenant's. */
+static void set_resolver(void)
+{
+    cleanup_close int etc_fd = fs_open_beneath(AT_FDCWD, "etc", O_RDONLY | O_DIRECTORY, 0);
+
+    if (etc_fd >= 0) {
+        write_file(etc_fd, "resolv.conf", NETWORK_RESOLV_CONF);
+    }
 }
 
 void mount_write_identity(const char *hostname, const char *machine_id)
@@ -231,11 +268,7 @@ void mount_write_identity(const char *hostname, const char *machine_id)
 
 bool mount_write_identity_at(int root_fd, const char *hostname, const char *machine_id)
 {
-    const struct open_how how = {
-        .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
-    };
-    cleanup_close int etc_fd = (int)syscall(SYS_openat2, root_fd, "etc", &how, sizeof(how));
+    cleanup_close int etc_fd = mount_open_plain(root_fd, "etc", O_RDONLY | O_DIRECTORY);
 
     if (etc_fd < 0) {
         return false;
@@ -288,6 +321,7 @@ int mount_sandbox(const struct mount_spec *spec, struct err *e)
         chdir("/") < 0) {
         return err_wrap(e, -errno, "moving to the disk");
     }
+    set_resolver();
     mount_write_identity(spec->hostname, spec->machine_id);
     return 0;
 }

@@ -39,6 +39,11 @@ MUST_CHECK int mount_sandbox(const struct mount_spec *spec, struct err *e);
 void mount_grow(uint64_t disk_bytes);
 /* In a child inside the sandbox: there is enough free for a start, so growing can wait until the first commands run. */
 bool mount_has_room(void);
+/*
+ * Opens a file or folder of the tenant's disk below dir_fd: not through symbolic links nor onto another file system, and without
+ * waiting. flags are open(2)'s. Returns the descriptor, -errno.
+ */
+MUST_CHECK int mount_open_plain(int dir_fd, const char *name, uint64_t flags);
 /* In a child inside the sandbox: the identity files, never through symlinks. Failure is not fatal: the disk is the tenant's. */
 void mount_write_identity(const char *hostname, const char *machine_id);
 /*

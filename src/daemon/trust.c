@@ -4,13 +4,12 @@
 #include "base/buf.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "daemon/mount.h"
 
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define OWN_DIR "usr/local/share/ca-certificates"
@@ -33,17 +32,6 @@ const char *trust_env(size_t i)
     return i < ARRAY_SIZE(variables) ? variables[i] : NULL;
 }
 
-static int open_plain(int dir_fd, const char *name, uint64_t flags)
-{
-    const struct open_how how = {
-        .flags = flags | O_CLOEXEC | (flags & O_PATH ? 0 : O_NONBLOCK),
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
-    };
-    int fd = (int)syscall(SYS_openat2, dir_fd, name, &how, sizeof(how));
-
-    return fd < 0 ? -errno : fd;
-}
-
 /* Each folder of the path, made where it is missing. */
 static int open_folder(int root_fd, const char *path)
 {
@@ -58,10 +46,10 @@ static int open_folder(int root_fd, const char *path)
         part[next] = '\0';
         if (path[next] == '\0') {
             IGNORE_RESULT(mkdirat(root_fd, part, 0755)); /* opening says whether it is there */
-            return open_plain(root_fd, path, O_RDONLY | O_DIRECTORY);
+            return mount_open_plain(root_fd, path, O_RDONLY | O_DIRECTORY);
         }
         {
-            cleanup_close int above = open_plain(root_fd, part, O_RDONLY | O_DIRECTORY);
+            cleanup_close int above = mount_open_plain(root_fd, part, O_RDONLY | O_DIRECTORY);
 
             if (above < 0 && mkdirat(root_fd, part, 0755) < 0) {
                 return -errno;
@@ -92,7 +80,7 @@ static int replace(int dir_fd, const char *name, const void *data, size_t len)
 
 static int read_bundle(int dir_fd, struct buf *ret)
 {
-    cleanup_close int fd = open_plain(dir_fd, BUNDLE_NAME, O_RDONLY);
+    cleanup_close int fd = mount_open_plain(dir_fd, BUNDLE_NAME, O_RDONLY);
     struct stat st;
 
     if (fd < 0 || fstat(fd, &st) < 0) {
@@ -120,7 +108,7 @@ static bool take_out(struct buf *bundle, const char *pem)
 /* old is the authority of another organisation, which the image was made ready for; NULL: of none. */
 static int change_bundle(int root_fd, const char *old, const char *pem)
 {
-    cleanup_close int dir_fd = open_plain(root_fd, BUNDLE_DIR, O_RDONLY | O_DIRECTORY);
+    cleanup_close int dir_fd = mount_open_plain(root_fd, BUNDLE_DIR, O_RDONLY | O_DIRECTORY);
     cleanup_buf struct buf bundle = BUF_INIT(BUNDLE_MAX);
     int r = dir_fd < 0 ? dir_fd : read_bundle(dir_fd, &bundle);
 
@@ -142,7 +130,7 @@ static int change_bundle(int root_fd, const char *old, const char *pem)
 /* Without reading it all. */
 static bool bundle_ends_with(int root_fd, const char *pem)
 {
-    cleanup_close int fd = open_plain(root_fd, BUNDLE_DIR "/" BUNDLE_NAME, O_RDONLY);
+    cleanup_close int fd = mount_open_plain(root_fd, BUNDLE_DIR "/" BUNDLE_NAME, O_RDONLY);
     off_t len = (off_t)strlen(pem);
     char end[TRUST_PEM_MAX];
     struct stat st;
@@ -154,7 +142,7 @@ static bool bundle_ends_with(int root_fd, const char *pem)
 
 static int read_own(int own_fd, struct buf *ret)
 {
-    cleanup_close int fd = open_plain(own_fd, OWN_NAME, O_RDONLY);
+    cleanup_close int fd = mount_open_plain(own_fd, OWN_NAME, O_RDONLY);
     struct stat st;
 
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
@@ -185,8 +173,8 @@ void trust_install(int root_fd, const char *pem)
 
 bool trust_present(int root_fd)
 {
-    cleanup_close int own_fd = open_plain(root_fd, OWN_DIR "/" OWN_NAME, O_PATH);
-    cleanup_close int bundle_fd = open_plain(root_fd, BUNDLE_DIR "/" BUNDLE_NAME, O_PATH);
+    cleanup_close int own_fd = mount_open_plain(root_fd, OWN_DIR "/" OWN_NAME, O_PATH);
+    cleanup_close int bundle_fd = mount_open_plain(root_fd, BUNDLE_DIR "/" BUNDLE_NAME, O_PATH);
 
     return own_fd >= 0 && bundle_fd >= 0;
 }

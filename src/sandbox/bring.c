@@ -285,8 +285,9 @@ int bring_identity(struct resident *res, const struct bring_identity *identity,
         .hostname = identity->new_sandbox ? hostname : NULL,
         .machine_id = identity->new_sandbox ? res->record.machine_id : NULL,
         .env = identity->new_sandbox ? res->record.env : NULL,
-        .authority = identity->new_sandbox ? trust_get(res->node->trust, res->record.org) : NULL};
-
+        .authority = identity->new_sandbox && !identity->same_disk
+                         ? trust_get(res->node->trust, res->record.org)
+                         : NULL};
     int r;
 
     name_host(res, hostname);

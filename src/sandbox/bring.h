@@ -47,7 +47,8 @@ MUST_CHECK int bring_from_base(struct resident *res, const struct bring_disk *di
                                uint64_t deadline_ns, struct err *e);
 
 struct bring_identity {
-    bool new_sandbox; /* a fork: another hostname and machine id */
+    bool new_sandbox; /* another hostname and machine id */
+    bool same_disk;   /* a fork's: the authority is there */
 };
 /* Tells a guest that time has passed, and who it is. */
 MUST_CHECK int bring_identity(struct resident *res, const struct bring_identity *identity,

@@ -86,7 +86,7 @@ static int start_child(struct forking *f, struct resident *child, struct err *e)
     uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
     const struct restore_source source = {.owner = f->parent->record.id,
                                           .n = f->from->n,
-                                          .identity = {.new_sandbox = true},
+                                          .identity = {.new_sandbox = true, .same_disk = true},
                                           .make_disk = make_child_disk,
                                           .arg = f};
 
