@@ -11,6 +11,8 @@
 #define STOCKS_MAX 16
 #define READY_MAX 32u
 #define LOOK_EVERY_MS 2000
+/* The stock is not refilled before: the refill would take the processor from what was claimed. */
+#define REST_MS 400
 /* What nobody has asked for in so long is not kept. */
 #define FORGET_AFTER_MS (15ull * 60 * 1000)
 /* Claims within this time of each other count as one burst. */
@@ -41,6 +43,7 @@ struct warm {
     pthread_cond_t news;
     bool stop;
     struct stock stocks[STOCKS_MAX];
+    uint64_t rest_until_ns;
 };
 
 /* ---- kinds ---- */
@@ -252,13 +255,26 @@ static void add_ready(struct warm *w, struct resident *res, const struct kind *k
     s->ready[s->n_ready++] = res;
 }
 
-static void wait_for_news(struct warm *w)
+static void wait_for_news(struct warm *w, unsigned at_most_ms)
 {
     struct timespec until;
 
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += LOOK_EVERY_MS / 1000;
+    until.tv_sec += at_most_ms / 1000;
+    until.tv_nsec += (long)(at_most_ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
     pthread_cond_timedwait(&w->news, &w->lock, &until);
+}
+
+/* With the lock: what was claimed has its first work to do, and whoever claimed it waits for that. */
+static void rest(struct warm *w)
+{
+    if (deadline_passed(w->rest_until_ns)) { /* claims without end do not make it wait for ever */
+        w->rest_until_ns = deadline_in_ms(REST_MS);
+    }
 }
 
 static void fill_up(struct warm *w, const struct kind *kind)
@@ -271,7 +287,26 @@ static void fill_up(struct warm *w, const struct kind *kind)
     if (made) {
         add_ready(w, made, kind);
     } else if (!w->stop) {
-        wait_for_news(w); /* it failed: not at once again */
+        wait_for_news(w, LOOK_EVERY_MS); /* it failed: not at once again */
+    }
+}
+
+/* With the lock, which is let go meanwhile: gives one up, makes one, or waits. */
+static void work(struct warm *w)
+{
+    struct stock *fill = next_to_fill(w);
+    struct resident *drop = next_to_drop(w, fill);
+
+    if (drop) {
+        pthread_mutex_unlock(&w->lock);
+        warm_machine_discard(drop);
+        pthread_mutex_lock(&w->lock);
+    } else if (fill && has_room(w, fill->kind.memory_mib)) {
+        struct kind kind = fill->kind;
+
+        fill_up(w, &kind);
+    } else {
+        wait_for_news(w, LOOK_EVERY_MS);
     }
 }
 
@@ -281,19 +316,10 @@ static void *warm_main(void *arg)
 
     pthread_mutex_lock(&w->lock);
     while (!w->stop) {
-        struct stock *fill = next_to_fill(w);
-        struct resident *drop = next_to_drop(w, fill);
-
-        if (drop) {
-            pthread_mutex_unlock(&w->lock);
-            warm_machine_discard(drop);
-            pthread_mutex_lock(&w->lock);
-        } else if (fill && has_room(w, fill->kind.memory_mib)) {
-            struct kind kind = fill->kind;
-
-            fill_up(w, &kind);
+        if (deadline_passed(w->rest_until_ns)) {
+            work(w);
         } else {
-            wait_for_news(w);
+            wait_for_news(w, REST_MS);
         }
     }
     pthread_mutex_unlock(&w->lock);
@@ -372,6 +398,7 @@ int warm_claim(struct warm *w, struct resident *res, const struct template *t, b
     if (!from) {
         from = take_ready(w, &any);
     }
+    rest(w);
     pthread_cond_signal(&w->news);
     pthread_mutex_unlock(&w->lock);
     return from ? warm_machine_give(from, res, e) : -ENOENT;
@@ -405,6 +432,7 @@ int warm_claim_blank(struct warm *w, struct resident *res, int *ret_device_fd, s
     }
     pthread_mutex_lock(&w->lock);
     from = take_ready(w, &wish);
+    rest(w);
     pthread_cond_signal(&w->news);
     pthread_mutex_unlock(&w->lock);
     return from ? give_blank(from, res, ret_device_fd, e) : -ENOENT;
