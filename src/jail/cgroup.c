@@ -386,14 +386,6 @@ int cgroup_create(const struct cgroup_host *host, const char *id, uint32_t slot,
     return r;
 }
 
-int cgroup_open_procs(const struct cgroup_host *host, const char *id, uint32_t slot)
-{
-    char group[CGROUP_NAME_SIZE];
-
-    cgroup_name(group, id, slot);
-    return cgroup_open(host->dir_fd[CGROUP_PIDS], group, "cgroup.procs", O_WRONLY);
-}
-
 /* The processes of a group, in the order of cgroup.procs. Returns how many. */
 static int cgroup_pids(const struct cgroup_host *host, const char *group, pid_t *ret, size_t max)
 {

@@ -58,12 +58,6 @@ MUST_CHECK int cgroup_create(const struct cgroup_host *host, const char *id, uin
                              const struct cgroup_limits *limits, int procs[JAIL_CGROUPS_MAX],
                              struct err *e);
 /*
- * Opens the list of the machine's processes for writing, so that one that helps it can join and be
- * ended with it. On version 1 it joins that list only: what it reads and writes is not charged to
- * the machine, whose memory limit has no room for it. Returns the descriptor.
- */
-MUST_CHECK int cgroup_open_procs(const struct cgroup_host *host, const char *id, uint32_t slot);
-/*
  * Kills what is in there, waits until it is gone and removes the folders. -ETIMEDOUT: a process
  * would not end.
  */

@@ -17,6 +17,7 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -73,33 +74,32 @@ static int open_files(pid_t pid, int pidfd, bool into, struct memory_copy_files 
     return sock_wait(pidfd, POLLIN, 0) == -ETIMEDOUT ? 0 : -ESRCH;
 }
 
-/* In the child: nothing of root is left, or it ends. */
-static void become_user(uid_t uid, const struct sock_fprog *filter)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
-
-    if (FAULT("copy.identity") || setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
-        setresuid(uid, uid, uid) < 0 || syscall(SYS_capset, &header, none) < 0 ||
-        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || jail_filter_install(filter) < 0) {
-        _exit(1);
-    }
-}
-
 struct copier {
     const struct memory_copy_files *from; /* borrowed */
     const int *fds;                       /* borrowed: enum priv_copy_fd */
     const struct sock_fprog *filter;      /* borrowed */
-    int procs_fd;                         /* borrowed: the machine's list of processes */
+    pid_t parent;
     uid_t uid;
     uint64_t ram_bytes;
 };
 
-/*
- * In the child. First it joins the machine's processes, so that it ends when the machine is ended
- * and nothing of it outlives the slot's user. Then: numbers 0 to 6 for what is kept, and nothing
- * above.
- */
+/* In the child: nothing of root is left, or it ends. */
+static void become_user(const struct copier *c)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+
+    if (FAULT("copy.identity") || setgroups(0, NULL) < 0 || setresgid(c->uid, c->uid, c->uid) < 0 ||
+        setresuid(c->uid, c->uid, c->uid) < 0 || syscall(SYS_capset, &header, none) < 0 ||
+        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) <
+            0 || /* after the last change of identity, which clears it */
+        getppid() != c->parent ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || jail_filter_install(c->filter) < 0) {
+        _exit(1);
+    }
+}
+
+/* In the child: numbers 0 to 6 for what is kept, and nothing above. */
 static NORETURN void run_child(const struct copier *c)
 {
     const struct memory_copy_files *from = c->from;
@@ -113,9 +113,6 @@ static NORETURN void run_child(const struct copier *c)
     int aside[ARRAY_SIZE(keep)];
     struct memory_copy_files files;
 
-    if (write(c->procs_fd, "0\n", 2) != 2) {
-        _exit(1);
-    }
     for (size_t i = 0; i < ARRAY_SIZE(keep); i++) {
         aside[i] = keep[i] < 0 ? FD_NONE : fcntl(keep[i], F_DUPFD_CLOEXEC, 64);
         if (keep[i] >= 0 && aside[i] < 0) {
@@ -130,7 +127,7 @@ static NORETURN void run_child(const struct copier *c)
     if (close_range(ARRAY_SIZE(keep), ~0u, 0) < 0) {
         _exit(1);
     }
-    become_user(c->uid, c->filter);
+    become_user(c);
     files = (struct memory_copy_files){.mem_fd = 0,
                                        .pagemap_fd = 1,
                                        .maps_fd = 2,
@@ -153,14 +150,17 @@ int machine_copy_run(struct priv_ctx *ctx, const struct priv_request *req,
                                       .clear_refs_fd = FD_NONE,
                                       .out_fd = FD_NONE,
                                       .soft_dirty = memory_copy_soft_dirty()};
-    cleanup_close int procs_fd = FD_NONE;
     cleanup_close int pidfd = FD_NONE;
     uint32_t slot;
     pid_t vmm;
     pid_t pid;
+    pid_t parent = getpid();
     int r = fdcheck_copy(m, req->fds, e);
 
     (void)answer;
+    if (r == 0 && copies_full(&ctx->copies)) {
+        r = err_set(e, -EAGAIN, "node_busy", "too many snapshots are being taken: try again");
+    }
     if (r == 0) {
         r = machine_need(ctx, m->id, &slot, e);
     }
@@ -174,18 +174,18 @@ int machine_copy_run(struct priv_ctx *ctx, const struct priv_request *req,
     if (r < 0) {
         return err_wrap(e, r, "opening the memory of machine '%s'", m->id);
     }
-    procs_fd = cgroup_open_procs(&ctx->cgroups, m->id, slot);
-    if (procs_fd < 0) {
-        return err_wrap(e, procs_fd, "joining machine '%s'", m->id);
-    }
     pid = FAULT("copy.fork") ? -1 : fork();
     if (pid == 0) {
         run_child(&(struct copier){.from = &files,
                                    .fds = req->fds,
                                    .filter = &ctx->vmm_filter,
-                                   .procs_fd = procs_fd,
+                                   .parent = parent,
                                    .uid = PRIV_MACHINE_UID_BASE + slot,
                                    .ram_bytes = (uint64_t)m->memory_mib << 20});
     }
-    return pid < 0 ? err_wrap(e, -errno, "starting a copy of machine '%s'", m->id) : 0;
+    if (pid < 0) {
+        return err_wrap(e, -errno, "starting a copy of machine '%s'", m->id);
+    }
+    copies_add(&ctx->copies, pid, slot);
+    return 0;
 }

@@ -215,6 +215,10 @@ int machine_kill_run(struct priv_ctx *ctx, const struct priv_request *req,
     if (r < 0) {
         return err_wrap(e, r, "looking for machine '%s'", m->id);
     }
+    r = copies_end(&ctx->copies, slot, deadline_in_ms(KILL_TIMEOUT_MS));
+    if (r < 0) {
+        return err_wrap(e, r, "ending the copies of machine '%s'", m->id);
+    }
     return cgroup_destroy(&ctx->cgroups, m->id, slot, deadline_in_ms(KILL_TIMEOUT_MS), e);
 }
 

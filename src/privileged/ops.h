@@ -12,9 +12,11 @@
 #include "base/err.h"
 #include "ipc/priv.h"
 #include "jail/cgroup.h"
+#include "privileged/copies.h"
 
 struct priv_ctx {
-    struct cgroup_host cgroups;   /* owned */
+    struct cgroup_host cgroups; /* owned */
+    struct copies copies;
     struct sock_fprog vmm_filter; /* owned */
     uint32_t tsc_khz;             /* see machine/tsc.h */
     const char *vmm_path;         /* borrowed: lives as long as the process */

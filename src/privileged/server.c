@@ -88,13 +88,15 @@ static int server_serve(const struct server *server, int fd)
  * VMMs that we started are our children while we live: their end is only told, the rest is asked of
  * us.
  */
-static void server_reap(void)
+static void server_reap(struct priv_ctx *ctx)
 {
     int status;
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        if (WIFSIGNALED(status)) {
+        if (copies_reaped(&ctx->copies, pid)) {
+            log_debug(NULL, "a copy has ended");
+        } else if (WIFSIGNALED(status)) {
             log_info(NULL, "VMM process %d was ended by signal %d", (int)pid, WTERMSIG(status));
         } else {
             log_info(NULL, "VMM process %d ended with status %d", (int)pid, WEXITSTATUS(status));
@@ -113,7 +115,7 @@ static bool server_signal(const struct server *server)
     if (info.ssi_signo != SIGCHLD) {
         return true;
     }
-    server_reap();
+    server_reap(server->ctx);
     return false;
 }
 
@@ -130,7 +132,7 @@ int server_run(const struct server *server, struct err *e)
     for (size_t i = 0; i < SERVER_CLIENTS_MAX; i++) {
         clients[i] = (struct pollfd){.fd = FD_NONE};
     }
-    server_reap(); /* children that ended before SIGCHLD was watched */
+    server_reap(server->ctx); /* children that ended before SIGCHLD was watched */
     while (!stop) {
         if (poll(polls, ARRAY_SIZE(polls), -1) < 0 && errno != EINTR) {
             r = err_wrap(e, -errno, "waiting for requests");

@@ -712,13 +712,32 @@ static void a_copier_copies_what_is_private_and_ends_with_its_machine(void)
     CHECK_INT(byte, 'P');
     CHECK_INT(pread(c.pages_fd, &byte, 1, MEMORY_PAGES_AT), 1);
     CHECK_INT(byte, 1 << 5); /* the map says which page it is */
-    /* The copier is in the machine's group, but it is not taken for the VMM. */
+    /* The copier is not taken for the VMM. */
     CHECK_INT(priv_machine_next(t->client, "", &found, &pidfd, &e), 1);
     CHECK_INT(found.pid, m.machine.pid);
     fd_close(pidfd);
     CHECK_INT(priv_machine_kill(t->client, "s1", &e), 0);
     CHECK_INT(recv(c.control[0], &answer, sizeof(answer), 0), 0); /* it has ended, too */
     check_no_trace(t, before);
+}
+
+static void a_copier_ends_with_the_node_manager(void)
+{
+    NEW_TESTBED(t)
+    cleanup_machine struct testbed_machine m = {0};
+    CLEANUP(copying_done) struct copying c = {FD_NONE, FD_NONE, {FD_NONE, FD_NONE}};
+    struct memory_copy_answer answer;
+    struct err e = {0};
+
+    REQUIRE(testbed_start(t, &usual) == 0);
+    testbed_machine_init(t, &m, "s1", 1);
+    REQUIRE(testbed_machine_start(t, &m, &e) == 0);
+    REQUIRE(copying_start(t, &m, &c, &e) == 0);
+    testbed_stop(t, SIGKILL);
+    REQUIRE(sock_wait(c.control[0], POLLIN, deadline_in_ms(10000)) == 0);
+    CHECK_INT(recv(c.control[0], &answer, sizeof(answer), 0), 0);
+    REQUIRE(testbed_start(t, &usual) == 0); /* for the machine, which lives */
+    CHECK_INT(priv_machine_kill(t->client, "s1", &e), 0);
 }
 
 static void wrong_copies_are_refused(void)
@@ -775,5 +794,5 @@ TEST_MAIN(T(malformed_requests_close_the_connection), T(another_user_is_refused)
           T(limits_are_in_place_and_hold), T(a_machine_that_ended_is_listed_until_killed),
           T(machines_outlive_the_node_manager), T(a_failed_start_leaves_nothing),
           T(a_crash_in_a_start_is_cleared_up),
-          T(a_copier_copies_what_is_private_and_ends_with_its_machine), T(wrong_copies_are_refused),
-          T(stop_is_clean))
+          T(a_copier_copies_what_is_private_and_ends_with_its_machine),
+          T(a_copier_ends_with_the_node_manager), T(wrong_copies_are_refused), T(stop_is_clean))
