@@ -72,6 +72,9 @@ void host_init(struct host *host, const struct args *a)
         .sandbox_user = host_or(a->sandbox_user, HOST_SANDBOX_USER),
         .domain = host_or(a->domain, a->tls && !a->tls_cert ? HOST_TLS_DOMAIN : HOST_DOMAIN),
         .warm = a->warm,
+        .database = a->database,
+        .database_password_file =
+            a->database_password_file ? host_folder(a->database_password_file, NULL) : NULL,
         .credential_user = host_or(a->credential_user, HOST_CREDENTIAL_USER),
         .network_user = host_or(a->network_user, HOST_NETWORK_USER),
         .resolver = a->resolver,
@@ -94,6 +97,7 @@ void host_done(struct host *host)
     free(host->run_dir);
     free(host->log_dir);
     free(host->libexec_dir);
+    free(host->database_password_file);
     free(host->tls_cert);
     free(host->tls_key);
     *host = (struct host){0};

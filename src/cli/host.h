@@ -41,8 +41,10 @@ struct host {
     const char *sandbox_user;
     const char *credential_user;
     const char *domain;
-    const char *tls_listen; /* NULL: no TLS; else all three */
-    char *tls_cert;         /* owned, as the next one */
+    const char *database;         /* NULL: SQLite in the state directory */
+    char *database_password_file; /* owned; NULL: none */
+    const char *tls_listen;       /* NULL: no TLS; else all three */
+    char *tls_cert;               /* owned, as the next one */
     char *tls_key;
     bool tls_own;     /* made here, by an authority of our own */
     const char *warm; /* how many machines are kept ready; NULL: as the sandbox manager likes */

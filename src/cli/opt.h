@@ -59,6 +59,8 @@ struct args {
     const char *tls_cert;
     const char *tls_key;
     const char *domain;
+    const char *database;
+    const char *database_password_file;
     const char *warm;
 
     /* A sandbox's shape. Zero: the service's default. */

@@ -277,7 +277,7 @@ static int service_log(const struct supervisor *sup, enum host_service which, of
     return fd;
 }
 
-#define SERVICE_ARGS_MAX 20
+#define SERVICE_ARGS_MAX 24
 
 /* What only some have goes last: the list ends at the first NULL. */
 static void gateway_args(const struct host *h, const char *argv[static SERVICE_ARGS_MAX])
@@ -286,6 +286,8 @@ static void gateway_args(const struct host *h, const char *argv[static SERVICE_A
         {access(SPACE_SHARE_DIR "/console", R_OK) == 0 ? "--console" : NULL,
          SPACE_SHARE_DIR "/console"}, /* served where it is installed */
         {"--domain", h->domain},
+        {h->database ? "--database" : NULL, h->database},
+        {h->database_password_file ? "--database-password-file" : NULL, h->database_password_file},
         {h->tls_listen ? "--tls-listen" : NULL, h->tls_listen},
         {h->tls_listen ? "--tls-cert" : NULL, h->tls_cert},
         {h->tls_listen ? "--tls-key" : NULL, h->tls_key},

@@ -108,8 +108,18 @@ static int key_make(struct supervisor *sup, const struct host *host, char **ret,
     cleanup_free char *program =
         xasprintf("%s/%s", host->libexec_dir, host_service_program(HOST_GATEWAY));
     cleanup_free char *gateway_dir = xasprintf("%s/gateway", host->state_dir);
-    const char *const argv[] = {program,        "--state-dir",  gateway_dir,
-                                "--create-key", FIRST_KEY_NAME, NULL};
+    const char *const argv[] = {
+        program,
+        "--state-dir",
+        gateway_dir,
+        "--create-key",
+        FIRST_KEY_NAME,
+        host->database ? "--database" : NULL,
+        host->database, /* the list ends at the first NULL */
+        host->database_password_file ? "--database-password-file" : NULL,
+        host->database_password_file,
+        NULL,
+    };
     cleanup_free char *output = NULL;
     cleanup_json json_t *answer = NULL;
     const char *key;

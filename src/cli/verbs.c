@@ -52,6 +52,11 @@ static const struct opt up_opts[] = {
           "certificate for NAME and *.NAME, as PEM with its chain; the gateway's user must be able "
           "to read it"),
     VALUE(OPT_TEXT, "tls-key", 0, "FILE", tls_key, "its key"),
+    VALUE(OPT_TEXT, "database", 0, "URL", database,
+          "a PostgreSQL database, as postgresql://USER@HOST/NAME; gateways may share it (SQLite in "
+          "the state folder)"),
+    VALUE(OPT_TEXT, "database-password-file", 0, "FILE", database_password_file,
+          "holds its password; the gateway's user must be able to read it"),
     VALUE(OPT_TEXT, "log-dir", 0, "DIR", log_dir,
           "where the services' logs go with --detach (/var/log/space)"),
     VALUE(OPT_TEXT, "libexec-dir", 0, "DIR", libexec_dir, "where the services' programs are"),

@@ -42,11 +42,47 @@ void control_free(struct control *c)
         return;
     }
     ASSERT(!c->running);
+    share_stop(c->share);
     pthread_cond_destroy(&c->wake);
     pthread_mutex_destroy(&c->mutex);
     busy_free(c->busy);
     flights_free(c->resumes);
     free(c);
+}
+
+static void on_due(void *ctx)
+{
+    struct control *c = ctx;
+
+    pthread_mutex_lock(&c->mutex);
+    c->due = true;
+    pthread_cond_signal(&c->wake);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static void on_passed(void *ctx, bool fine)
+{
+    control_count_passed(ctx, fine);
+}
+
+int control_share(struct control *c, struct err *e)
+{
+    const struct share_opts opts = {
+        .db = c->db,
+        .busy = c->busy,
+        .owner = c->owner,
+        .ctx = c,
+        .due = on_due,
+        .passed = on_passed,
+    };
+
+    ASSERT(c && !c->share);
+    return db_shared(c->db) ? share_start(&opts, &c->share, e) : 0;
+}
+
+unsigned control_gateways(const struct control *c)
+{
+    return c->share ? share_alive(c->share) : 1;
 }
 
 void control_on_still(struct control *c, control_still_fn *fn, void *ctx)

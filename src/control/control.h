@@ -3,7 +3,8 @@
 /*
  * The control plane's half of a sandbox's life. A request becomes a record of desired state first, then
  * the node is asked, then what was observed is recorded. Whatever does not finish on this fast
- * path, the reconciler finishes: it compares all rows with what the node has, all the time.
+ * path, the reconciler finishes: it compares all rows with what the node has, all the time. Gateways that share a
+ * database take turns at that, and hold sandboxes among each other; see share.h.
  *
  * Creation. The row (and the operation, when the client gave an Idempotency-Key) is written in state
  * creating, owned by this process; the node is asked; state and answer are written together. When it fails, or
@@ -38,6 +39,14 @@ struct control *control_new(const struct control_opts *opts);
 /* When no call is inside any more and the reconciler has been stopped. */
 void control_free(struct control *c);
 DEFINE_CLEANUP(struct control *, control_free);
+
+/*
+ * Joins the other gateways of a database that is shared; to be called before the first request. Until then, and with
+ * a database of one's own, this process is taken to be the only one.
+ */
+MUST_CHECK int control_share(struct control *c, struct err *e);
+/* How many gateways live on the database; 1 without control_share(). */
+unsigned control_gateways(const struct control *c);
 
 int64_t control_now_ms(const struct control *c);
 

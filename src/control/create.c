@@ -58,7 +58,7 @@ static int begin(struct control *c, const struct control_actor *actor, struct cr
 {
     struct audit_event ev;
     struct db_beside beside = {.audit = &ev};
-    int r;
+    int r = 0;
 
     describe(c, actor, cr);
     if (cr->what->idempotency_key) {
@@ -72,12 +72,14 @@ static int begin(struct control *c, const struct control_actor *actor, struct cr
         snprintf(op->owner, sizeof(op->owner), "%s", c->owner);
         beside.operation = op;
     }
-    for (size_t i = 0; i < cr->n; i++) {
+    /* Nobody else can know the ids: this fails only when the other gateways cannot be told. */
+    for (size_t i = 0; i < cr->n && r == 0; i++) {
         r = busy_enter(c->busy, cr->sbs[i].id, 0, cr->deadline_ns, &cr->holds[i], e);
-        ASSERT(r == 0); /* nobody else can know the id */
     }
     ev = event_of(c, actor, cr);
-    r = db_sandbox_insert_all(c->db, cr->sbs, cr->n, &beside, actor->max_sandboxes, e);
+    if (r == 0) {
+        r = db_sandbox_insert_all(c->db, cr->sbs, cr->n, &beside, actor->max_sandboxes, e);
+    }
     if (r < 0) {
         creation_done(cr);
     }

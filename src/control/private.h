@@ -6,6 +6,7 @@
 #include "control/control.h"
 #include "control/flight.h"
 #include "control/plan.h"
+#include "control/share.h"
 
 #include <pthread.h>
 
@@ -26,6 +27,7 @@ struct control {
     struct node_client *node; /* borrowed */
     struct busy *busy;        /* owned */
     struct flights *resumes;  /* owned */
+    struct share *share;      /* owned; NULL: no other gateway */
     char owner[ID_SIZE];      /* this process, in rows and operations */
     int64_t (*now_ms)(void *ctx);
     void *now_ctx;
@@ -36,11 +38,15 @@ struct control {
     bool running;
     bool stop;
     bool kicked;
+    bool due; /* another gateway says that there is a turn to take */
     struct control_health health;
 
     control_still_fn *still; /* set before the first request */
     void *still_ctx;         /* borrowed */
 };
+
+/* Another gateway's pass has ended: what it saw of the node. */
+void control_count_passed(struct control *c, bool fine);
 
 /* An audit event ready to be written beside a change. actor NULL: the control plane itself. */
 struct audit_event control_event(const struct control *c, const struct control_actor *actor,

@@ -14,15 +14,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-#define TICK_MS 1000  /* how late the end of a life may be noticed */
-#define PASS_MS 10000 /* between passes when nobody asks for one */
-#define PRUNE_MS 3600000
 #define NODE_CALL_MS 10000
 #define EXPIRE_BATCH 256
-#define OPERATION_KEEP_MS (24ll * 3600 * 1000)
-#define AUDIT_KEEP_MS (90ll * 24 * 3600 * 1000)
 
 /* id and generation of every row, as read first. */
 struct seen {
@@ -297,6 +291,14 @@ static void end_orphan(struct pass *p, const struct node_sandbox *orphan)
     log_warn(&log, "ended a sandbox that no record knows");
 }
 
+void control_count_passed(struct control *c, bool fine)
+{
+    pthread_mutex_lock(&c->mutex);
+    c->health.node_ok = fine;
+    c->health.last_pass_ms = control_now_ms(c);
+    pthread_mutex_unlock(&c->mutex);
+}
+
 static void count_pass(struct control *c, int r, const struct err *e)
 {
     bool was_ok;
@@ -432,112 +434,4 @@ int control_expire(struct control *c, struct err *e)
         }
     }
     return 0;
-}
-
-static void prune(struct control *c)
-{
-    struct err e = {0};
-
-    if (db_operation_prune(c->db, control_now_ms(c) - OPERATION_KEEP_MS, &e) < 0 ||
-        db_audit_prune(c->db, control_now_ms(c) - AUDIT_KEEP_MS, &e) < 0) {
-        log_warn(NULL, "cannot forget old operations and audit events, retrying later: %s", e.msg);
-    }
-}
-
-/* --- the thread --- */
-
-/* Sleeps a tick, less when kicked. False: stop. */
-static bool wait_tick(struct control *c, bool *ret_kicked)
-{
-    uint64_t until_ns = deadline_in_ms(TICK_MS);
-    struct timespec until = {
-        .tv_sec = (time_t)(until_ns / NS_PER_S),
-        .tv_nsec = (long)(until_ns % NS_PER_S),
-    };
-    bool stop;
-
-    pthread_mutex_lock(&c->mutex);
-    while (!c->stop && !c->kicked) {
-        if (pthread_cond_timedwait(&c->wake, &c->mutex, &until) == ETIMEDOUT) {
-            break;
-        }
-    }
-    *ret_kicked = c->kicked;
-    c->kicked = false;
-    stop = c->stop;
-    pthread_mutex_unlock(&c->mutex);
-    return !stop;
-}
-
-static void *reconciler(void *arg)
-{
-    struct control *c = arg;
-    uint64_t next_pass_ns =
-        0; /* the first pass is at once: it finishes what an earlier process left */
-    uint64_t next_prune_ns = 0;
-    bool expire_fails = false;
-    bool kicked = false;
-
-    do {
-        struct err e = {0};
-
-        if (kicked || deadline_passed(next_pass_ns)) {
-            IGNORE_RESULT(control_reconcile(c, /* e */ NULL)); /* it logs and counts by itself */
-            next_pass_ns = deadline_in_ms(PASS_MS);
-        }
-        if (control_expire(c, &e) < 0) {
-            if (!expire_fails) {
-                log_error(NULL, "no sandbox can be ended in time until this is repaired: %s",
-                          e.msg);
-            }
-            expire_fails = true;
-        } else {
-            expire_fails = false;
-        }
-        if (deadline_passed(next_prune_ns)) {
-            prune(c);
-            next_prune_ns = deadline_in_ms(PRUNE_MS);
-        }
-    } while (wait_tick(c, &kicked));
-    return NULL;
-}
-
-void control_start_reconciler(struct control *c)
-{
-    int r;
-
-    ASSERT(c && !c->running);
-    c->stop = false;
-    r = pthread_create(&c->thread, NULL, reconciler, c);
-    ASSERT(r == 0); /* like memory: restart is the way out */
-    c->running = true;
-}
-
-void control_stop_reconciler(struct control *c)
-{
-    ASSERT(c && c->running);
-    pthread_mutex_lock(&c->mutex);
-    c->stop = true;
-    pthread_cond_signal(&c->wake);
-    pthread_mutex_unlock(&c->mutex);
-    pthread_join(c->thread, NULL);
-    c->running = false;
-}
-
-void control_kick(struct control *c)
-{
-    pthread_mutex_lock(&c->mutex);
-    c->kicked = true;
-    pthread_cond_signal(&c->wake);
-    pthread_mutex_unlock(&c->mutex);
-}
-
-struct control_health control_health(struct control *c)
-{
-    struct control_health health;
-
-    pthread_mutex_lock(&c->mutex);
-    health = c->health;
-    pthread_mutex_unlock(&c->mutex);
-    return health;
 }

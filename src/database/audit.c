@@ -15,7 +15,7 @@ int audit_insert(struct db_tx *tx, const struct audit_event *ev, struct err *e)
                   NULL, e);
 }
 
-int db_audit_add(struct db *db, const struct audit_event *ev, struct err *e)
+static int add(struct db *db, const struct audit_event *ev, struct err *e)
 {
     cleanup_tx struct db_tx tx = {0};
     int r;
@@ -26,6 +26,11 @@ int db_audit_add(struct db *db, const struct audit_event *ev, struct err *e)
         r = audit_insert(&tx, ev, e);
     }
     return r < 0 ? r : db_commit(&tx, e);
+}
+
+int db_audit_add(struct db *db, const struct audit_event *ev, struct err *e)
+{
+    return DB_RETRIED(add(db, ev, e));
 }
 
 int db_audit_list(struct db *db, const char *project, int64_t limit, db_audit_fn *each, void *ctx,
@@ -67,13 +72,6 @@ int db_audit_list(struct db *db, const char *project, int64_t limit, db_audit_fn
 int db_audit_prune(struct db *db, int64_t before_ms, struct err *e)
 {
     static const char sql[] = "DELETE FROM audit_events WHERE at_ms < $1";
-    cleanup_tx struct db_tx tx = {0};
-    int r;
 
-    r = db_begin(db, DB_WRITE, &tx, e);
-    if (r < 0) {
-        return r;
-    }
-    r = db_run(&tx, DB_QUERY(sql, DB_INT(before_ms)), NULL, e);
-    return r < 0 ? r : db_commit(&tx, e);
+    return db_write_one(db, DB_QUERY(sql, DB_INT(before_ms)), NULL, e);
 }

@@ -41,10 +41,15 @@ static void fixture_init(struct fixture *f)
 
 static void fixture_done(struct fixture *f)
 {
-    conformance_close_take(f->db);
+    if (f->db) {
+        conformance_close_take(f->db);
+    }
 }
 #define FIXTURE(f_) \
-    CLEANUP(fixture_done) struct fixture f_; \
+    CLEANUP(fixture_done) struct fixture f_ = {0}; \
+    if (!conformance_available()) { \
+        TEST_SKIP("this product is not installed"); \
+    } \
     fixture_init(&f_)
 
 static struct sandbox make_sandbox(const char *project, const char *metadata, int64_t created_at_ms)

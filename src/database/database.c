@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The pool of connections, transactions on them, and which product a URL names. */
+#include "base/clock.h"
+#include "base/log.h"
 #include "database/private.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* More than this many requests in the database at once only queue elsewhere. */
-#define POOL_MAX 8
+#define POOL_MAX 16
+/* A request that waits longer for a connection is told to come again. */
+#define POOL_WAIT_MS 10000
+/* A database that is away is tried this often, not once for each request that wants it. */
+#define AWAY_MS 500
 
 struct db {
     const struct db_driver *driver; /* static */
@@ -18,17 +25,27 @@ struct db {
     struct db_conn *idle[POOL_MAX]; /* owned */
     size_t n_idle;
     size_t n_open;
+    uint64_t away_until_ns; /* no new connection before that: the last attempt failed */
+    bool away;              /* what the log says */
     pthread_mutex_t
         writer; /* held during write transactions when the driver wants a single writer */
 };
 
-static const struct db_driver *const drivers[] = {&db_driver_sqlite};
+static const struct {
+    const char *scheme;
+    const struct db_driver *driver;
+} schemes[] = {
+    {"sqlite", &db_driver_sqlite},
+    {"postgresql", &db_driver_postgres},
+    {"postgres", &db_driver_postgres},
+};
 
 int db_open_driver(const struct db_driver *driver, const char *where, struct db **ret,
                    struct err *e)
 {
     CLEANUP(db_freep) struct db *db = xnew(struct db);
     struct db_conn *conn = NULL;
+    pthread_condattr_t attr;
     int r;
 
     ASSERT(driver && where && ret);
@@ -37,7 +54,10 @@ int db_open_driver(const struct db_driver *driver, const char *where, struct db 
     db->where = xstrdup(where);
     pthread_mutex_init(&db->mutex, NULL);
     pthread_mutex_init(&db->writer, NULL);
-    pthread_cond_init(&db->freed, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&db->freed, &attr);
+    pthread_condattr_destroy(&attr);
 
     r = driver->open(where, &conn, e);
     if (r < 0) {
@@ -60,14 +80,16 @@ int db_open(const char *url, struct db **ret, struct err *e)
     ASSERT(url && ret);
 
     colon = strchr(url, ':');
-    for (size_t i = 0; colon && i < ARRAY_SIZE(drivers); i++) {
-        size_t len = strlen(drivers[i]->scheme);
+    for (size_t i = 0; colon && i < ARRAY_SIZE(schemes); i++) {
+        size_t len = strlen(schemes[i].scheme);
 
-        if (len == (size_t)(colon - url) && strncmp(drivers[i]->scheme, url, len) == 0) {
-            return db_open_driver(drivers[i], colon + 1, ret, e);
+        if (len == (size_t)(colon - url) && strncmp(schemes[i].scheme, url, len) == 0) {
+            return db_open_driver(schemes[i].driver, colon + 1, ret, e);
         }
     }
-    return err_set(e, -EINVAL, NULL, "'%s' names no database: write sqlite:/path/to/space.db", url);
+    return err_set(e, -EINVAL, NULL,
+                   "this names no database: write sqlite:/path/to/space.db or "
+                   "postgresql://user@host/name");
 }
 
 void db_free(struct db *db)
@@ -86,30 +108,100 @@ void db_free(struct db *db)
     free(db);
 }
 
-static int acquire(struct db *db, struct db_conn **ret, struct err *e)
+/* Which of the two it is goes to the log when it changes; the addresses in why are no client's business. */
+static int note_state(struct db *db, int r, struct err *e)
 {
-    struct db_conn *conn = NULL;
-    int r;
+    bool away = r == -EHOSTDOWN;
+    bool was;
 
     pthread_mutex_lock(&db->mutex);
-    while (db->n_idle == 0 && db->n_open == POOL_MAX) {
-        pthread_cond_wait(&db->freed, &db->mutex);
+    was = db->away;
+    db->away = away;
+    db->away_until_ns = away ? deadline_in_ms(AWAY_MS) : 0;
+    pthread_mutex_unlock(&db->mutex);
+    if (away && !was) {
+        log_error(NULL, "%s: changes wait until it is back", e->msg);
+    } else if (!away && was) {
+        log_info(NULL, "the database is back");
+    }
+    return r;
+}
+
+static int unavailable(struct err *e)
+{
+    return err_set(e, -EHOSTDOWN, DB_UNAVAILABLE,
+                   "the database cannot be reached: nothing was changed, try again");
+}
+
+/* *ret NULL: there is room for a connection, and the place is ours. */
+static int take_place(struct db *db, struct db_conn **ret, struct err *e)
+{
+    uint64_t deadline_ns = deadline_in_ms(POOL_WAIT_MS);
+    struct timespec until = {
+        .tv_sec = (time_t)(deadline_ns / NS_PER_S),
+        .tv_nsec = (long)(deadline_ns % NS_PER_S),
+    };
+    int r = 0;
+
+    pthread_mutex_lock(&db->mutex);
+    while (db->n_idle == 0 && db->n_open == POOL_MAX && r == 0) {
+        r = pthread_cond_timedwait(&db->freed, &db->mutex, &until) == ETIMEDOUT ? -ETIMEDOUT : 0;
     }
     if (db->n_idle > 0) {
         *ret = db->idle[--db->n_idle];
-        pthread_mutex_unlock(&db->mutex);
-        return 0;
+        r = 0;
+    } else if (r == 0 && !deadline_passed(db->away_until_ns)) {
+        r = -EHOSTDOWN;
+    } else if (r == 0) {
+        db->n_open++;
+        *ret = NULL;
     }
-    db->n_open++;
     pthread_mutex_unlock(&db->mutex);
+    return r < 0 ? unavailable(e) : 0;
+}
 
-    r = db->driver->open(db->where, &conn, e);
+static void give_up_place(struct db *db)
+{
+    pthread_mutex_lock(&db->mutex);
+    db->n_open--;
+    pthread_cond_signal(&db->freed);
+    pthread_mutex_unlock(&db->mutex);
+}
+
+static bool usable(const struct db *db, struct db_conn *conn)
+{
+    return !db->driver->usable || db->driver->usable(conn);
+}
+
+static int acquire(struct db *db, struct db_conn **ret, struct err *e)
+{
+    struct db_conn *conn = NULL;
+    struct err mine = {0};
+    int r;
+
+    for (;;) {
+        r = take_place(db, &conn, e);
+        if (r < 0) {
+            return r;
+        }
+        if (!conn) {
+            break;
+        }
+        if (usable(db, conn)) {
+            *ret = conn;
+            return 0;
+        }
+        db->driver->close(conn); /* the database was restarted since */
+        give_up_place(db);
+    }
+    r = note_state(db, db->driver->open(db->where, &conn, &mine), &mine);
+    if (r == -EHOSTDOWN) {
+        give_up_place(db);
+        return unavailable(e);
+    }
     if (r < 0) {
-        pthread_mutex_lock(&db->mutex);
-        db->n_open--;
-        pthread_cond_signal(&db->freed);
-        pthread_mutex_unlock(&db->mutex);
-        return r;
+        give_up_place(db);
+        return err_set(e, r, mine.reason, "%s", mine.msg);
     }
     *ret = conn;
     return 0;
@@ -117,6 +209,11 @@ static int acquire(struct db *db, struct db_conn **ret, struct err *e)
 
 static void release(struct db *db, struct db_conn *conn)
 {
+    if (!usable(db, conn)) {
+        db->driver->close(conn);
+        give_up_place(db);
+        return;
+    }
     pthread_mutex_lock(&db->mutex);
     ASSERT(db->n_idle < POOL_MAX);
     db->idle[db->n_idle++] = conn;
@@ -135,27 +232,54 @@ static void end_tx(struct db_tx *tx)
     *tx = (struct db_tx){0};
 }
 
+/* What it said goes to the log, once. */
+static int broke(struct db *db, int r, struct err *e)
+{
+    if (r != -EHOSTDOWN) {
+        return r;
+    }
+    IGNORE_RESULT(note_state(db, r, e)); /* r again */
+    return unavailable(e);
+}
+
+static int begin_once(struct db_tx *tx, struct err *e)
+{
+    struct db *db = tx->db;
+    struct err mine = {0};
+    int r = acquire(db, &tx->conn, e);
+
+    if (r < 0) {
+        return r;
+    }
+    r = db->driver->begin(tx->conn, tx->write && !tx->alone, &mine);
+    if (r < 0) {
+        release(db, tx->conn);
+        tx->conn = NULL;
+        r = broke(db, r, &mine);
+        if (e) {
+            *e = mine;
+        }
+    }
+    return r;
+}
+
 int db_begin(struct db *db, bool write, struct db_tx *ret, struct err *e)
 {
-    struct db_tx tx = {.db = db, .write = write};
+    struct db_tx tx = {.db = db, .write = write, .alone = ret->alone};
+    bool queues = write && db->driver->single_writer;
     int r;
 
     ASSERT(db && ret && !ret->conn);
 
     /* The writer's turn comes before the connection, or waiting writers would starve the readers. */
-    if (write && db->driver->single_writer) {
+    if (queues) {
         pthread_mutex_lock(&db->writer);
     }
-    r = acquire(db, &tx.conn, e);
+    r = begin_once(&tx, e);
     if (r < 0) {
-        if (write && db->driver->single_writer) {
+        if (queues) {
             pthread_mutex_unlock(&db->writer);
         }
-        return r;
-    }
-    r = db->driver->begin(tx.conn, write, e);
-    if (r < 0) {
-        end_tx(&tx);
         return r;
     }
     *ret = tx;
@@ -173,7 +297,10 @@ int db_commit(struct db_tx *tx, struct err *e)
         tx->db->driver->rollback(tx->conn);
     }
     end_tx(tx);
-    return r;
+    return r == -EHOSTDOWN ? err_set(e, r, DB_UNAVAILABLE,
+                                     "the database was lost in the middle: look what is there, "
+                                     "then try again")
+                           : r;
 }
 
 void db_tx_done(struct db_tx *tx)
@@ -194,16 +321,23 @@ void db_result_done(struct db_result *res)
 
 int db_select(struct db_tx *tx, const struct db_query *q, struct db_result *ret, struct err *e)
 {
+    struct err mine = {0};
+
     ASSERT(tx && tx->conn && !ret->rows);
 
+    e = e ? e : &mine;
     ret->driver = tx->db->driver;
-    return ret->driver->query(tx->conn, q, &ret->rows, e);
+    ret->db = tx->db;
+    return broke(tx->db, ret->driver->query(tx->conn, q, &ret->rows, e), e);
 }
 
 int db_next(struct db_result *res, struct err *e)
 {
+    struct err mine = {0};
+
     ASSERT(res->rows);
-    return res->driver->next(res->rows, e);
+    e = e ? e : &mine;
+    return broke(res->db, res->driver->next(res->rows, e), e);
 }
 
 int64_t db_get_int(struct db_result *res, int column)
@@ -241,6 +375,25 @@ int db_run(struct db_tx *tx, const struct db_query *q, int64_t *ret_changes, str
     return 0;
 }
 
+/* A server needs no BEGIN around one statement; SQLite's writers take turns. */
+static int write_one(struct db *db, const struct db_query *q, int64_t *ret_changes, struct err *e)
+{
+    cleanup_tx struct db_tx tx = {.alone = db_shared(db)};
+    int r;
+
+    r = db_begin(db, DB_WRITE, &tx, e);
+    if (r < 0) {
+        return r;
+    }
+    r = db_run(&tx, q, ret_changes, e);
+    return r < 0 ? r : db_commit(&tx, e);
+}
+
+int db_write_one(struct db *db, const struct db_query *q, int64_t *ret_changes, struct err *e)
+{
+    return DB_RETRIED(write_one(db, q, ret_changes, e));
+}
+
 int db_ping(struct db *db, struct err *e)
 {
     static const char sql[] = "SELECT COUNT(*) FROM schema_migrations";
@@ -257,9 +410,89 @@ int db_ping(struct db *db, struct err *e)
         return r;
     }
     r = db_next(&res, e);
-    if (r == 1 && db_get_int(&res, 0) != db_schema_version()) {
+    /* A newer program may have moved it on: what it added does not concern us. */
+    if (r == 1 && db_get_int(&res, 0) < db_schema_version()) {
         return err_set(e, -EIO, "database_error",
                        "the schema of the database has changed under us");
     }
     return r < 0 ? r : 0;
+}
+
+const struct db_driver *db_driver_of(const struct db *db)
+{
+    return db->driver;
+}
+
+bool db_shared(const struct db *db)
+{
+    return db->driver->notify;
+}
+
+int db_notify(struct db_tx *tx, const char *text, struct err *e)
+{
+    cleanup_result struct db_result res = {0};
+    int r;
+
+    ASSERT(db_shared(tx->db));
+    r = db_select(tx, DB_QUERY(tx->db->driver->notify, DB_TEXT(text)), &res, e);
+    if (r == 0) {
+        r = db_next(&res, e);
+    }
+    return r < 0 ? r : 0;
+}
+
+int db_say(struct db *db, const char *text, struct err *e)
+{
+    cleanup_tx struct db_tx tx = {0};
+    int r = db_begin(db, DB_WRITE, &tx, e);
+
+    if (r == 0) {
+        r = db_notify(&tx, text, e);
+    }
+    return r < 0 ? r : db_commit(&tx, e);
+}
+
+/* --- listening --- */
+
+struct db_listener {
+    const struct db_driver *driver; /* static */
+    struct db_conn *conn;           /* owned */
+};
+
+int db_listen(struct db *db, struct db_listener **ret, struct err *e)
+{
+    CLEANUP(db_listener_freep) struct db_listener *l = xnew(struct db_listener);
+    int r;
+
+    ASSERT(db_shared(db) && ret);
+    l->driver = db->driver;
+    r = l->driver->open(db->where, &l->conn, e);
+    if (r == 0) {
+        r = l->driver->listen(l->conn, e);
+    }
+    if (r == 0) {
+        *ret = TAKE_PTR(l);
+    }
+    return r;
+}
+
+void db_listener_free(struct db_listener *l)
+{
+    if (l) {
+        if (l->conn) {
+            l->driver->close(l->conn);
+        }
+        free(l);
+    }
+}
+
+int db_listener_wait(struct db_listener *l, uint64_t deadline_ns, int wake_fd,
+                     char ret[static DB_NOTICE_SIZE], struct err *e)
+{
+    ASSERT(l);
+    return l->driver->notice(
+        l->conn,
+        &(struct db_wait){
+            .deadline_ns = deadline_ns, .wake_fd = wake_fd, .text = ret, .size = DB_NOTICE_SIZE},
+        e);
 }

@@ -28,7 +28,7 @@
 struct db;
 struct db_driver;
 
-/* url: "sqlite:/path/to/space.db". Creates and migrates. */
+/* url: "sqlite:/path/to/space.db" or "postgresql://user@host/name". Creates what is missing, and migrates. */
 MUST_CHECK int db_open(const char *url, struct db **ret, struct err *e);
 /* As db_open with a driver of the caller's, for tests that let statements fail. */
 MUST_CHECK int db_open_driver(const struct db_driver *driver, const char *where, struct db **ret,
@@ -37,6 +37,58 @@ void db_free(struct db *db);
 DEFINE_CLEANUP(struct db *, db_free);
 /* One statement that proves the database answers. */
 MUST_CHECK int db_ping(struct db *db, struct err *e);
+
+/* --- gateways that share a database --- */
+
+/* Do other programs use it, too? Then what only one of them may do needs a hold or a turn. */
+bool db_shared(const struct db *db);
+/*
+ * This gateway lives for another lease_ms, by the database's clock. *ret_alive is how many do, it included. What the
+ * dead held is free; after a day their rows go.
+ */
+MUST_CHECK int db_gateway_beat(struct db *db, const char *id, int64_t lease_ms, int64_t *ret_alive,
+                               struct err *e);
+/* Its end was orderly: everything it held is free. */
+MUST_CHECK int db_gateway_end(struct db *db, const char *id, struct err *e);
+
+/*
+ * A hold is exclusive among the gateways that live, and ends with its owner. 1: it is the owner's (also when it was
+ * already); 0: somebody else's, who will say "given NAME" when it is free.
+ */
+MUST_CHECK int db_hold_take(struct db *db, const char *name, const char *owner, struct err *e);
+MUST_CHECK int db_hold_give(struct db *db, const char *name, const char *owner, struct err *e);
+
+/*
+ * Turns: what has to be done again and again, by any gateway, by one at a time. A turn that is taken is the owner's for
+ * lease_ms; who dies in it leaves it to the others then. Those that are due come first, longest overdue first.
+ */
+#define DB_TURN_SIZE 80
+/* 0 also when it is there. */
+MUST_CHECK int db_turn_add(struct db *db, const char *name, struct err *e);
+MUST_CHECK int db_turn_remove(struct db *db, const char *name, struct err *e);
+/* 1: ret is the name of one that is due, now the owner's. 0: none is; *ret_next_ms: when the next will be, from now. */
+MUST_CHECK int db_turn_take(struct db *db, const char *owner, int64_t lease_ms,
+                            char ret[static DB_TURN_SIZE], int64_t *ret_next_ms, struct err *e);
+/* It is due again in next_ms, or as soon as it was hurried meanwhile. */
+MUST_CHECK int db_turn_done(struct db *db, const char *name, const char *owner, int64_t next_ms,
+                            struct err *e);
+/* Due at once; all whose names begin so. Whoever listens hears "turn". */
+MUST_CHECK int db_turn_hurry(struct db *db, const char *prefix, struct err *e);
+
+/* All who agree on name have the value of the first of them. value: at most size - 1 characters, in and out. */
+MUST_CHECK int db_secret_agree(struct db *db, const char *name, char *value, size_t size,
+                               struct err *e);
+
+/* Says text, a word and a name, to all who listen. Only for shared databases; so are the rest. */
+MUST_CHECK int db_say(struct db *db, const char *text, struct err *e);
+#define DB_NOTICE_SIZE 128
+struct db_listener;
+MUST_CHECK int db_listen(struct db *db, struct db_listener **ret, struct err *e);
+void db_listener_free(struct db_listener *l);
+DEFINE_CLEANUP(struct db_listener *, db_listener_free);
+/* 1: ret is what was said; 0: nothing until the deadline, or wake_fd is readable; an error: listen anew. */
+MUST_CHECK int db_listener_wait(struct db_listener *l, uint64_t deadline_ns, int wake_fd,
+                                char ret[static DB_NOTICE_SIZE], struct err *e);
 
 /* --- organisations and projects; -EEXIST: the name is taken; -ENOENT: not there (or not theirs) --- */
 

@@ -93,19 +93,6 @@ int db_operation_of_sandbox(struct db *db, const char *sandbox, struct operation
     return one_operation(db, DB_QUERY(sql, DB_TEXT(sandbox)), ret, e);
 }
 
-static int write_one(struct db *db, const struct db_query *q, int64_t *ret_changes, struct err *e)
-{
-    cleanup_tx struct db_tx tx = {0};
-    int r;
-
-    r = db_begin(db, DB_WRITE, &tx, e);
-    if (r < 0) {
-        return r;
-    }
-    r = db_run(&tx, q, ret_changes, e);
-    return r < 0 ? r : db_commit(&tx, e);
-}
-
 int db_operation_take_over(struct db *db, const struct operation *op, const char *new_owner,
                            struct err *e)
 {
@@ -115,10 +102,10 @@ int db_operation_take_over(struct db *db, const struct operation *op, const char
     int r;
 
     ASSERT(op && new_owner);
-    r = write_one(db,
-                  DB_QUERY(sql, DB_TEXT(op->project), DB_TEXT(op->key), DB_TEXT(op->owner),
-                           DB_TEXT(new_owner)),
-                  &changes, e);
+    r = db_write_one(db,
+                     DB_QUERY(sql, DB_TEXT(op->project), DB_TEXT(op->key), DB_TEXT(op->owner),
+                              DB_TEXT(new_owner)),
+                     &changes, e);
     if (r == 0 && changes == 0) {
         return err_set(e, -ESTALE, "conflict", "another gateway has taken the operation over");
     }
@@ -135,12 +122,12 @@ int operation_forget(struct db_tx *tx, const struct operation *op, struct err *e
 int db_operation_delete(struct db *db, const char *project, const char *key, struct err *e)
 {
     ASSERT(project && key);
-    return write_one(db, DB_QUERY(delete_sql, DB_TEXT(project), DB_TEXT(key)), NULL, e);
+    return db_write_one(db, DB_QUERY(delete_sql, DB_TEXT(project), DB_TEXT(key)), NULL, e);
 }
 
 int db_operation_prune(struct db *db, int64_t before_ms, struct err *e)
 {
     static const char sql[] = "DELETE FROM operations WHERE status > 0 AND created_at_ms < $1";
 
-    return write_one(db, DB_QUERY(sql, DB_INT(before_ms)), NULL, e);
+    return db_write_one(db, DB_QUERY(sql, DB_INT(before_ms)), NULL, e);
 }

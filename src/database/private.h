@@ -23,16 +23,34 @@ struct db_tx {
     struct db_conn
         *conn; /* borrowed from the pool until the transaction is done; NULL: not begun */
     bool write;
+    bool alone; /* one statement: it needs no BEGIN where there are no turns to wait for */
 };
+
+/*
+ * A whole transaction, again when the database ended it in favour of another one (-EAGAIN):
+ *
+ *     return DB_RETRIED(update_all(db, sbs, n, beside, e));
+ */
+#define DB_TRIES_MAX 8
+#define DB_RETRIED(call_) \
+    ({ \
+        int r_; \
+        for (int try_ = 1; (r_ = (call_)) == -EAGAIN && try_ < DB_TRIES_MAX; try_++) { \
+        } \
+        r_ == -EAGAIN ? -EBUSY : r_; \
+    })
 
 MUST_CHECK int db_begin(struct db *db, bool write, struct db_tx *ret, struct err *e);
 MUST_CHECK int db_commit(struct db_tx *tx, struct err *e);
 void db_tx_done(struct db_tx *tx);
 #define cleanup_tx CLEANUP(db_tx_done)
 
+const struct db_driver *db_driver_of(const struct db *db);
+
 /* An open result; ends with the scope. */
 struct db_result {
     const struct db_driver *driver; /* static */
+    struct db *db;                  /* borrowed: the transaction's */
     struct db_rows *rows;           /* owned; NULL: none */
 };
 void db_result_done(struct db_result *res);
@@ -50,6 +68,13 @@ char *db_get_text_dup(struct db_result *res, int column);
 /* A statement without rows; *ret_changes (may be NULL) is how many rows it wrote. */
 MUST_CHECK int db_run(struct db_tx *tx, const struct db_query *q, int64_t *ret_changes,
                       struct err *e);
+
+/* A transaction of one statement without rows, retried as above. */
+MUST_CHECK int db_write_one(struct db *db, const struct db_query *q, int64_t *ret_changes,
+                            struct err *e);
+
+/* Says text to all who listen, when tx commits. */
+MUST_CHECK int db_notify(struct db_tx *tx, const char *text, struct err *e);
 
 #define DB_QUERY(sql_, ...) \
     (&(struct db_query){ \

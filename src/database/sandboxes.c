@@ -46,10 +46,11 @@ static int replace_metadata(struct db_tx *tx, const struct sandbox *sb, struct e
     return r < 0 ? r : insert_metadata(tx, sb, e);
 }
 
-static int check_quota(struct db_tx *tx, const char *project, int64_t more, int64_t max,
-                       struct err *e)
+/* Why did the counter not move? */
+static int explain_quota(struct db_tx *tx, const char *project, int64_t more, int64_t max,
+                         struct err *e)
 {
-    static const char sql[] = "SELECT COUNT(*) FROM sandboxes WHERE project_id = $1";
+    static const char sql[] = "SELECT n_sandboxes FROM projects WHERE id = $1";
     cleanup_result struct db_result res = {0};
     int r;
 
@@ -60,12 +61,35 @@ static int check_quota(struct db_tx *tx, const char *project, int64_t more, int6
     if (r < 0) {
         return r;
     }
-    if (r == 1 && db_get_int(&res, 0) > max - more) {
-        return err_set(e, -EDQUOT, "sandbox_quota_exceeded",
-                       "the project has %lld sandboxes of its quota of %lld: delete %s first",
-                       (long long)db_get_int(&res, 0), (long long)max, more == 1 ? "one" : "some");
+    if (r == 0) {
+        return err_set(e, -EINVAL, "database_error", "there is no project '%s'", project);
     }
-    return 0;
+    return err_set(e, -EDQUOT, "sandbox_quota_exceeded",
+                   "the project has %lld sandboxes of its quota of %lld: delete %s first",
+                   (long long)db_get_int(&res, 0), (long long)max, more == 1 ? "one" : "some");
+}
+
+/* One statement compares and counts, so that no two can both take the last place, in any product. */
+static int take_quota(struct db_tx *tx, const char *project, int64_t more, int64_t max,
+                      struct err *e)
+{
+    static const char sql[] = "UPDATE projects SET n_sandboxes = n_sandboxes + $2 WHERE id = $1 "
+                              "AND n_sandboxes + $2 <= $3";
+    int64_t changes = 0;
+    int r;
+
+    r = db_run(tx, DB_QUERY(sql, DB_TEXT(project), DB_INT(more), DB_INT(max)), &changes, e);
+    if (r < 0) {
+        return r;
+    }
+    return changes == 0 ? explain_quota(tx, project, more, max, e) : 0;
+}
+
+static int give_quota_back(struct db_tx *tx, const char *project, struct err *e)
+{
+    static const char sql[] = "UPDATE projects SET n_sandboxes = n_sandboxes - 1 WHERE id = $1";
+
+    return db_run(tx, DB_QUERY(sql, DB_TEXT(project)), NULL, e);
 }
 
 static char *policy_text(const struct sandbox *sb)
@@ -97,12 +121,6 @@ static int insert_row(struct db_tx *tx, const struct sandbox *sb, struct err *e)
         NULL, e);
 }
 
-int db_sandbox_insert(struct db *db, const struct sandbox *sb, const struct db_beside *beside,
-                      int64_t max, struct err *e)
-{
-    return db_sandbox_insert_all(db, sb, 1, beside, max, e);
-}
-
 static int insert_rows(struct db_tx *tx, const struct sandbox *sbs, size_t n, struct err *e)
 {
     int r = 0;
@@ -121,13 +139,12 @@ static int insert_rows(struct db_tx *tx, const struct sandbox *sbs, size_t n, st
     return r;
 }
 
-int db_sandbox_insert_all(struct db *db, const struct sandbox *sbs, size_t n,
-                          const struct db_beside *beside, int64_t max, struct err *e)
+static int insert_all(struct db *db, const struct sandbox *sbs, size_t n,
+                      const struct db_beside *beside, int64_t max, struct err *e)
 {
     cleanup_tx struct db_tx tx = {0};
     int r;
 
-    ASSERT(sbs && n > 0);
     r = db_begin(db, DB_WRITE, &tx, e);
     if (r < 0) {
         return r;
@@ -139,7 +156,7 @@ int db_sandbox_insert_all(struct db *db, const struct sandbox *sbs, size_t n,
             return r;
         }
     }
-    r = check_quota(&tx, sbs->project, (int64_t)n, max, e);
+    r = take_quota(&tx, sbs->project, (int64_t)n, max, e);
     if (r == 0) {
         r = insert_rows(&tx, sbs, n, e);
     }
@@ -147,6 +164,19 @@ int db_sandbox_insert_all(struct db *db, const struct sandbox *sbs, size_t n,
         r = audit_insert(&tx, beside->audit, e);
     }
     return r < 0 ? r : db_commit(&tx, e);
+}
+
+int db_sandbox_insert_all(struct db *db, const struct sandbox *sbs, size_t n,
+                          const struct db_beside *beside, int64_t max, struct err *e)
+{
+    ASSERT(sbs && n > 0);
+    return DB_RETRIED(insert_all(db, sbs, n, beside, max, e));
+}
+
+int db_sandbox_insert(struct db *db, const struct sandbox *sb, const struct db_beside *beside,
+                      int64_t max, struct err *e)
+{
+    return db_sandbox_insert_all(db, sb, 1, beside, max, e);
 }
 
 static int read_states(struct db_result *res, struct sandbox *ret, struct err *e)
@@ -373,19 +403,12 @@ static int update_one(struct db_tx *tx, const struct sandbox *sb, struct err *e)
     return new_metadata ? replace_metadata(tx, sb, e) : 0;
 }
 
-int db_sandbox_update(struct db *db, struct sandbox *sb, const struct db_beside *beside,
+static int update_all(struct db *db, struct sandbox *sbs, size_t n, const struct db_beside *beside,
                       struct err *e)
-{
-    return db_sandbox_update_all(db, sb, 1, beside, e);
-}
-
-int db_sandbox_update_all(struct db *db, struct sandbox *sbs, size_t n,
-                          const struct db_beside *beside, struct err *e)
 {
     cleanup_tx struct db_tx tx = {0};
     int r;
 
-    ASSERT(sbs && n > 0);
     r = db_begin(db, DB_WRITE, &tx, e);
     for (size_t i = 0; i < n && r == 0; i++) {
         r = update_one(&tx, &sbs[i], e);
@@ -393,16 +416,29 @@ int db_sandbox_update_all(struct db *db, struct sandbox *sbs, size_t n,
     if (r == 0) {
         r = finish_beside(&tx, beside, e);
     }
-    if (r == 0) {
-        r = db_commit(&tx, e);
-    }
+    return r < 0 ? r : db_commit(&tx, e);
+}
+
+int db_sandbox_update_all(struct db *db, struct sandbox *sbs, size_t n,
+                          const struct db_beside *beside, struct err *e)
+{
+    int r;
+
+    ASSERT(sbs && n > 0);
+    r = DB_RETRIED(update_all(db, sbs, n, beside, e));
     for (size_t i = 0; i < n && r == 0; i++) {
         sbs[i].generation++;
     }
     return r;
 }
 
-int db_sandbox_delete(struct db *db, const struct sandbox *sb, const struct db_beside *beside,
+int db_sandbox_update(struct db *db, struct sandbox *sb, const struct db_beside *beside,
+                      struct err *e)
+{
+    return db_sandbox_update_all(db, sb, 1, beside, e);
+}
+
+static int delete_one(struct db *db, const struct sandbox *sb, const struct db_beside *beside,
                       struct err *e)
 {
     static const char sql[] = "DELETE FROM sandboxes WHERE id = $1 AND generation = $2";
@@ -410,7 +446,6 @@ int db_sandbox_delete(struct db *db, const struct sandbox *sb, const struct db_b
     int64_t changes = 0;
     int r;
 
-    ASSERT(sb);
     r = db_begin(db, DB_WRITE, &tx, e);
     if (r < 0) {
         return r;
@@ -422,13 +457,21 @@ int db_sandbox_delete(struct db *db, const struct sandbox *sb, const struct db_b
     if (changes == 0) {
         return explain_miss(&tx, sb->id, e);
     }
-    if (beside && beside->operation) {
+    r = give_quota_back(&tx, sb->project, e);
+    if (r == 0 && beside && beside->operation) {
         r = operation_forget(&tx, beside->operation, e);
     }
     if (r == 0 && beside && beside->audit) {
         r = audit_insert(&tx, beside->audit, e);
     }
     return r < 0 ? r : db_commit(&tx, e);
+}
+
+int db_sandbox_delete(struct db *db, const struct sandbox *sb, const struct db_beside *beside,
+                      struct err *e)
+{
+    ASSERT(sb);
+    return DB_RETRIED(delete_one(db, sb, beside, e));
 }
 
 /* A statement that is put together from the parts of a sandbox_query that are there. */

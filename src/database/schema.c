@@ -3,6 +3,8 @@
 /*
  * The schema, as migrations that only go forward. A migration that was released is never edited: the
  * next change is the next number. Each runs in a transaction together with the line that says so.
+ * Older programs go on while a newer one migrates and afterwards: a new column has a default, and nothing that an
+ * older program reads changes its meaning. Programs that start together take turns (schema_lock in driver.h).
  *
  * Only BIGINT and TEXT, nothing NULL: 0 and '' stand for "none", which spares every reader a case.
  * Times are milliseconds since 1970.
@@ -169,6 +171,28 @@ static const struct migration migrations[] = {
      "  used_at_ms BIGINT NOT NULL,"
      "  PRIMARY KEY (project_id, hash));"
      "CREATE INDEX template_layers_in ON template_layers (project_id, sandbox_id);"},
+
+    /* A project knows how many sandboxes it has: counting them would take longer the more there are. */
+    {"counters of projects",
+     "ALTER TABLE projects ADD COLUMN n_sandboxes BIGINT NOT NULL DEFAULT 0;"
+     "UPDATE projects SET n_sandboxes ="
+     "  (SELECT COUNT(*) FROM sandboxes WHERE sandboxes.project_id = projects.id);"},
+
+    /* See database.h. Nothing refers to a gateway: what it left behind outlives its row. */
+    {"gateways that share a database",
+     "CREATE TABLE gateways (id TEXT PRIMARY KEY, until_ms BIGINT NOT NULL);"
+     "CREATE TABLE holds ("
+     "  name TEXT PRIMARY KEY,"
+     "  owner TEXT NOT NULL,"
+     "  wanted BIGINT NOT NULL);"
+     "CREATE INDEX holds_of_owner ON holds (owner);"
+     "CREATE TABLE turns ("
+     "  name TEXT PRIMARY KEY,"
+     "  owner TEXT NOT NULL,"
+     "  until_ms BIGINT NOT NULL,"
+     "  next_ms BIGINT NOT NULL);"
+     "CREATE INDEX turns_due ON turns (next_ms);"
+     "CREATE TABLE secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL);"},
 };
 
 int64_t db_schema_version(void)
@@ -230,8 +254,14 @@ static int apply(const struct db_driver *driver, struct db_conn *conn, size_t i,
 static int migrate_locked(const struct db_driver *driver, struct db_conn *conn, struct err *e)
 {
     int64_t version = 0;
-    int r;
+    int r = 0;
 
+    for (size_t i = 0; i < ARRAY_SIZE(driver->schema_lock) && driver->schema_lock[i]; i++) {
+        r = driver->script(conn, driver->schema_lock[i], e);
+        if (r < 0) {
+            return err_wrap(e, r, "waiting for another program that migrates");
+        }
+    }
     r = driver->script(conn,
                        "CREATE TABLE IF NOT EXISTS schema_migrations ("
                        "  version BIGINT PRIMARY KEY,"

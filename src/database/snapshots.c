@@ -38,14 +38,13 @@ static int take_name(struct db_tx *tx, const struct snapshot_row *row, char ret_
     return db_run(tx, DB_QUERY(clear, DB_TEXT(row->project), DB_TEXT(row->name)), NULL, e);
 }
 
-int db_snapshot_put(struct db *db, const struct snapshot_row *row, char ret_was[static ID_SIZE],
-                    struct err *e)
+static int put(struct db *db, const struct snapshot_row *row, char ret_was[static ID_SIZE],
+               struct err *e)
 {
     static const char sql[] = "INSERT INTO snapshots (" COLUMNS ") VALUES ($1, $2, $3, $4, $5)";
     cleanup_tx struct db_tx tx = {0};
     int r;
 
-    ASSERT(row && row->id[0] && row->project[0] && row->sandbox[0]);
     r = db_begin(db, DB_WRITE, &tx, e);
     if (r == 0) {
         r = take_name(&tx, row, ret_was, e);
@@ -56,7 +55,17 @@ int db_snapshot_put(struct db *db, const struct snapshot_row *row, char ret_was[
                             DB_TEXT(row->name), DB_INT(row->created_at_ms)),
                    NULL, e);
     }
+    if (r == -EEXIST && row->name[0]) {
+        return -EAGAIN; /* somebody gave the same name between our two statements */
+    }
     return r < 0 ? r : db_commit(&tx, e);
+}
+
+int db_snapshot_put(struct db *db, const struct snapshot_row *row, char ret_was[static ID_SIZE],
+                    struct err *e)
+{
+    ASSERT(row && row->id[0] && row->project[0] && row->sandbox[0]);
+    return DB_RETRIED(put(db, row, ret_was, e));
 }
 
 int db_snapshot_find(struct db *db, const char *project, const char *id_or_name,
@@ -89,15 +98,9 @@ int db_snapshot_find(struct db *db, const char *project, const char *id_or_name,
 int db_snapshot_forget(struct db *db, const char *project, const char *id, struct err *e)
 {
     static const char sql[] = "DELETE FROM snapshots WHERE project_id = $1 AND id = $2";
-    cleanup_tx struct db_tx tx = {0};
-    int r;
 
     ASSERT(project && id);
-    r = db_begin(db, DB_WRITE, &tx, e);
-    if (r == 0) {
-        r = db_run(&tx, DB_QUERY(sql, DB_TEXT(project), DB_TEXT(id)), NULL, e);
-    }
-    return r < 0 ? r : db_commit(&tx, e);
+    return db_write_one(db, DB_QUERY(sql, DB_TEXT(project), DB_TEXT(id)), NULL, e);
 }
 
 int db_snapshot_list(struct db *db, const struct snapshot_query *q, db_snapshot_fn *each, void *ctx,

@@ -268,6 +268,8 @@ static int64_t sqlite_changes(struct db_conn *conn)
 const struct db_driver db_driver_sqlite = {
     .scheme = "sqlite",
     .single_writer = true,
+    .now_ms = "CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)",
+    .skip_locked = "",
     .open = sqlite_open,
     .close = sqlite_close,
     .script = sqlite_script,

@@ -9,21 +9,16 @@ int db_organisation_insert(struct db *db, const struct organisation *o, struct e
 {
     static const char sql[] =
         "INSERT INTO organisations (id, name, created_at_ms) VALUES ($1, $2, $3)";
-    cleanup_tx struct db_tx tx = {0};
     int r;
 
     ASSERT(o);
-    r = db_begin(db, DB_WRITE, &tx, e);
-    if (r < 0) {
-        return r;
-    }
-    r = db_run(&tx, DB_QUERY(sql, DB_TEXT(o->id), DB_TEXT(o->name), DB_INT(o->created_at_ms)), NULL,
-               e);
+    r = db_write_one(db, DB_QUERY(sql, DB_TEXT(o->id), DB_TEXT(o->name), DB_INT(o->created_at_ms)),
+                     NULL, e);
     if (r == -EEXIST) {
         return err_field(e, r, "name_taken", "name", "there is an organisation '%s' already",
                          o->name);
     }
-    return r < 0 ? r : db_commit(&tx, e);
+    return r;
 }
 
 int db_organisation_by_name(struct db *db, const char *name, struct organisation *ret,
@@ -60,22 +55,17 @@ int db_project_insert(struct db *db, const struct project *p, struct err *e)
     static const char sql[] =
         "INSERT INTO projects (id, organisation_id, name, max_sandboxes, created_at_ms) "
         "VALUES ($1, $2, $3, $4, $5)";
-    cleanup_tx struct db_tx tx = {0};
     int r;
 
     ASSERT(p);
-    r = db_begin(db, DB_WRITE, &tx, e);
-    if (r < 0) {
-        return r;
-    }
-    r = db_run(&tx,
-               DB_QUERY(sql, DB_TEXT(p->id), DB_TEXT(p->organisation), DB_TEXT(p->name),
-                        DB_INT(p->max_sandboxes), DB_INT(p->created_at_ms)),
-               NULL, e);
+    r = db_write_one(db,
+                     DB_QUERY(sql, DB_TEXT(p->id), DB_TEXT(p->organisation), DB_TEXT(p->name),
+                              DB_INT(p->max_sandboxes), DB_INT(p->created_at_ms)),
+                     NULL, e);
     if (r == -EEXIST) {
         return err_field(e, r, "name_taken", "name", "there is a project '%s' already", p->name);
     }
-    return r < 0 ? r : db_commit(&tx, e);
+    return r;
 }
 
 #define PROJECT_COLUMNS "id, organisation_id, name, max_sandboxes, created_at_ms"
@@ -134,22 +124,17 @@ int db_project_by_name(struct db *db, const char *organisation, const char *name
 int db_project_set_quota(struct db *db, const char *id, int64_t max_sandboxes, struct err *e)
 {
     static const char sql[] = "UPDATE projects SET max_sandboxes = $2 WHERE id = $1";
-    cleanup_tx struct db_tx tx = {0};
     int64_t changes = 0;
     int r;
 
-    r = db_begin(db, DB_WRITE, &tx, e);
-    if (r < 0) {
-        return r;
-    }
-    r = db_run(&tx, DB_QUERY(sql, DB_TEXT(id), DB_INT(max_sandboxes)), &changes, e);
+    r = db_write_one(db, DB_QUERY(sql, DB_TEXT(id), DB_INT(max_sandboxes)), &changes, e);
     if (r < 0) {
         return r;
     }
     if (changes == 0) {
         return err_set(e, -ENOENT, "project_not_found", "there is no such project");
     }
-    return db_commit(&tx, e);
+    return 0;
 }
 
 int db_project_list(struct db *db, const char *organisation, db_project_fn *each, void *ctx,
@@ -186,20 +171,15 @@ int db_key_insert(struct db *db, const struct api_key *k, struct err *e)
     static const char sql[] =
         "INSERT INTO api_keys (id, project_id, scope, name, hash, prefix, created_at_ms, "
         "last_used_at_ms, revoked_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0)";
-    cleanup_tx struct db_tx tx = {0};
     int r;
 
     ASSERT(k && strlen(k->hash) == KEY_HASH_SIZE - 1);
-    r = db_begin(db, DB_WRITE, &tx, e);
-    if (r < 0) {
-        return r;
-    }
-    r = db_run(&tx,
-               DB_QUERY(sql, DB_TEXT(k->id), DB_TEXT(k->project), DB_TEXT(key_scope_name(k->scope)),
-                        DB_TEXT(k->name), DB_TEXT(k->hash), DB_TEXT(k->prefix),
-                        DB_INT(k->created_at_ms)),
-               NULL, e);
-    return r < 0 ? r : db_commit(&tx, e);
+    r = db_write_one(db,
+                     DB_QUERY(sql, DB_TEXT(k->id), DB_TEXT(k->project),
+                              DB_TEXT(key_scope_name(k->scope)), DB_TEXT(k->name), DB_TEXT(k->hash),
+                              DB_TEXT(k->prefix), DB_INT(k->created_at_ms)),
+                     NULL, e);
+    return r;
 }
 
 #define KEY_COLUMNS \
@@ -303,15 +283,7 @@ int db_key_list(struct db *db, const char *organisation, const char *project, db
 
 static int update_key(struct db *db, const struct db_query *q, struct err *e)
 {
-    cleanup_tx struct db_tx tx = {0};
-    int r;
-
-    r = db_begin(db, DB_WRITE, &tx, e);
-    if (r < 0) {
-        return r;
-    }
-    r = db_run(&tx, q, NULL, e);
-    return r < 0 ? r : db_commit(&tx, e);
+    return db_write_one(db, q, NULL, e);
 }
 
 int db_key_revoke(struct db *db, const char *id, int64_t at_ms, struct err *e)

@@ -38,7 +38,7 @@ static void folder_done(struct folder *d)
 
 static void unknown_urls_are_refused(void)
 {
-    static const char *const urls[] = {"", "sqlite", "postgres://x/y", ":", "sqlitex:/tmp/x"};
+    static const char *const urls[] = {"", "sqlite", "mysql://x/y", ":", "sqlitex:/tmp/x"};
     struct db *db = NULL;
 
     for (size_t i = 0; i < ARRAY_SIZE(urls); i++) {
@@ -86,6 +86,8 @@ static void older_schema_is_brought_up_to_date(void)
                   "DROP TABLE template_tags;"
                   "DROP TABLE template_builds;"
                   "DROP TABLE templates;"
+                  "DROP TABLE gateways; DROP TABLE holds; DROP TABLE turns; DROP TABLE secrets;"
+                  "ALTER TABLE projects DROP COLUMN n_sandboxes;"
                   "DROP INDEX sandboxes_of_batch;"
                   "ALTER TABLE sandboxes DROP COLUMN at_end;"
                   "ALTER TABLE sandboxes DROP COLUMN surface;"
@@ -128,7 +130,7 @@ static void unreadable_policy_is_an_error(void)
     CHECK_INT(sqlite3_exec(
                   raw,
                   "INSERT INTO organisations VALUES ('o1', 'o', 1);"
-                  "INSERT INTO projects VALUES ('p1', 'o1', 'p', 5, 1);"
+                  "INSERT INTO projects VALUES ('p1', 'o1', 'p', 5, 1, 1);"
                   "INSERT INTO sandboxes VALUES ('s1', 'p1', 'running', 'running', 3, 'local', '', "
                   "'tiny', 1, 256, 1024, 'tcg', '{}', '{}', 60, 1, 2, 3, 4, '', 0, '{\"x\":1}', "
                   "'', '', '', '', '');",

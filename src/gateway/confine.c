@@ -49,6 +49,14 @@ static int confine_files(const char *state_dir, const char *const read[static CO
         {"/dev/urandom",
          LANDLOCK_ACCESS_FS_READ_FILE}, /* SQLite, for the names of temporary files */
         {"/proc/self", FS_READ},        /* the C library and sanitizers */
+        /* A database that is reached anew is looked up anew, and its certificate checked. */
+        {"/etc/resolv.conf", LANDLOCK_ACCESS_FS_READ_FILE},
+        {"/etc/hosts", LANDLOCK_ACCESS_FS_READ_FILE},
+        {"/etc/nsswitch.conf", LANDLOCK_ACCESS_FS_READ_FILE},
+        {"/etc/gai.conf", LANDLOCK_ACCESS_FS_READ_FILE},
+        {"/run/systemd/resolve", FS_READ},
+        {"/etc/ssl/certs", FS_READ},
+        {"/usr/share/ca-certificates", FS_READ},
     };
     int r;
 

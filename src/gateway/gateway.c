@@ -286,8 +286,11 @@ static bool is_local(const struct http_request *req)
 int request_check_rate(struct http_request *req, struct err *e)
 {
     struct gateway *g = gateway_of(req);
-    uint64_t wait_ns = rates_take(g->rates, actor_of(req)->key, clock_now_ns());
+    uint64_t wait_ns;
     char seconds[24];
+
+    rates_share(g->rates, control_gateways(g->control));
+    wait_ns = rates_take(g->rates, actor_of(req)->key, clock_now_ns());
 
     if (wait_ns == 0) {
         return 0;

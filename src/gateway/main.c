@@ -34,6 +34,7 @@
 #include "gateway/tokens.h"
 
 #define EXIT_USAGE 2
+#define PASSWORD_MAX 1024
 
 static struct http_server *server; /* for the signal handler only */
 
@@ -89,8 +90,8 @@ static int drop_privileges(const struct options *opts, struct err *e)
 }
 
 /*
- * Rows in a transient state belong to a process; ours takes over what a dead one left. Two at once would take
- * each other for dead.
+ * Rows in a transient state belong to a process; ours takes over what a dead one left. With SQLite, two at once would
+ * take each other for dead; gateways that share a database know who lives, and have a folder each.
  */
 static int hold_state_dir(const char *dir, int *ret_fd, struct err *e)
 {
@@ -112,9 +113,51 @@ static int hold_state_dir(const char *dir, int *ret_fd, struct err *e)
     return 0;
 }
 
+/* libpq reads it from the URL, where any byte may be written as %XX. */
+static int add_password(const struct options *opts, char **url, struct err *e)
+{
+    cleanup_buf struct buf b = BUF_INIT(PASSWORD_MAX);
+    cleanup_buf struct buf out = BUF_INIT(PASSWORD_MAX * 3 + 4096);
+    cleanup_close int fd = fs_open(opts->password_file, O_RDONLY, 0);
+    int r = fd < 0 ? fd : fs_read_fd(fd, &b);
+
+    while (b.len > 0 && (b.data[b.len - 1] == '\n' || b.data[b.len - 1] == '\r')) {
+        b.len--;
+    }
+    if (r == 0 && b.len == 0) {
+        r = -ENODATA;
+    }
+    if (r < 0) {
+        return err_wrap(e, r, "reading the password of the database from '%s'",
+                        opts->password_file);
+    }
+    r = buf_printf(&out, "%s%spassword=", opts->database, strchr(opts->database, '?') ? "&" : "?");
+    for (size_t i = 0; i < b.len && r == 0; i++) {
+        r = buf_printf(&out, "%%%02x", (unsigned)(unsigned char)b.data[i]);
+    }
+    explicit_bzero(b.data, b.len);
+    if (r < 0) {
+        return err_wrap(e, r, "the address of the database");
+    }
+    free(*url);
+    *url = xstrdup(buf_str(&out));
+    explicit_bzero(out.data, out.len);
+    return 0;
+}
+
+static int open_url(const struct options *opts, struct db **ret, struct err *e)
+{
+    cleanup_free char *url =
+        opts->database ? xstrdup(opts->database) : xasprintf("sqlite:%s/space.db", opts->state_dir);
+    int r = opts->password_file ? add_password(opts, &url, e) : 0;
+
+    r = r < 0 ? r : db_open(url, ret, e);
+    explicit_bzero(url, strlen(url));
+    return r;
+}
+
 static int open_database(const struct options *opts, struct db **ret, struct err *e)
 {
-    cleanup_free char *url = xasprintf("sqlite:%s/space.db", opts->state_dir);
     cleanup_json json_t *key = NULL;
     CLEANUP(db_freep) struct db *db = NULL;
     struct bootstrap what = {
@@ -126,7 +169,7 @@ static int open_database(const struct options *opts, struct db **ret, struct err
     cleanup_free char *text = NULL;
     int r;
 
-    r = db_open(url, &db, e);
+    r = open_url(opts, &db, e);
     if (r == 0) {
         r = bootstrap_run(db, &what, &key, e);
     }
@@ -242,10 +285,17 @@ static int open_service(const struct options *opts, struct service *s, struct er
     if (r == 0) {
         r = tokens_open(opts->state_dir, &s->tokens, e);
     }
+    if (r == 0 && db_shared(s->db)) {
+        r = tokens_share(s->tokens, s->db, e);
+    }
     if (r < 0) {
         return r;
     }
     s->control = control_new(&(struct control_opts){.db = s->db, .node = s->node});
+    r = control_share(s->control, e);
+    if (r < 0) {
+        return r;
+    }
     gateway_opts.db = s->db;
     gateway_opts.node = s->node;
     gateway_opts.control = s->control;

@@ -17,6 +17,10 @@ static const struct option_def defs[] = {
      "where the database is (/var/lib/space/gateway)"},
     {"run-dir", offsetof(struct options, run_dir), "DIR",
      "where the services' sockets are (/run/space)"},
+    {"database", offsetof(struct options, database), "URL",
+     "postgresql://USER@HOST/NAME, which gateways may share (SQLite in the state folder)"},
+    {"database-password-file", offsetof(struct options, password_file), "FILE",
+     "holds the password for --database, and nothing else"},
     {"node", offsetof(struct options, node), "URL",
      "the node's API (unix:RUN-DIR/sandbox-manager.sock)"},
     {"credentials", offsetof(struct options, credentials), "URL",
@@ -110,6 +114,30 @@ static int parse_limit(struct options *opts, struct err *e)
     return r < 0 ? r : parse_number("burst", opts->burst, 1, &opts->limit.burst, e);
 }
 
+/* Everybody on the host can read our command line. */
+static int check_database(const struct options *opts, struct err *e)
+{
+    const char *at = opts->database ? strchr(opts->database, '@') : NULL;
+    const char *slashes = opts->database ? strstr(opts->database, "//") : NULL;
+
+    if (opts->password_file && !opts->database) {
+        return err_set(e, -EINVAL, "usage", "'--database-password-file' needs '--database'");
+    }
+    if (!opts->database) {
+        return 0;
+    }
+    if (!str_starts(opts->database, "postgresql://")) {
+        return err_set(e, -EINVAL, "usage", "'--database' must begin with postgresql://");
+    }
+    if (strstr(opts->database, "password=") ||
+        (at && memchr(slashes + 2, ':', (size_t)(at - slashes - 2)))) {
+        return err_set(e, -EINVAL, "usage",
+                       "'--database' must not hold a password, which everybody could read: put it "
+                       "into a file and give --database-password-file");
+    }
+    return 0;
+}
+
 int options_parse(int argc, char **argv, struct options *ret, struct err *e)
 {
     struct options opts = {
@@ -123,10 +151,12 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *e)
         .scope = "operator",
     };
 
+    int r;
+
     ASSERT(argv && ret);
 
     for (int i = 1; i < argc; i++) {
-        int r = parse_one(argc, argv, &i, &opts, e);
+        r = parse_one(argc, argv, &i, &opts, e);
 
         if (r < 0) {
             return r;
@@ -136,7 +166,8 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *e)
         return err_set(e, -EINVAL, "usage", "'--tls-cert' and '--tls-key' go together");
     }
     *ret = opts;
-    return parse_limit(ret, e);
+    r = parse_limit(ret, e);
+    return r < 0 ? r : check_database(ret, e);
 }
 
 int options_help(struct buf *out)
@@ -144,7 +175,7 @@ int options_help(struct buf *out)
     int r = buf_add_str(out, "space-gateway: the API gateway and control plane of SPACE\n\n");
 
     for (size_t i = 0; i < ARRAY_SIZE(defs) && r == 0; i++) {
-        r = buf_printf(out, "  --%-13s %-10s %s\n", defs[i].name,
+        r = buf_printf(out, "  --%-22s %-10s %s\n", defs[i].name,
                        defs[i].value ? defs[i].value : "", defs[i].help);
     }
     return r;

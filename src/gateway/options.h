@@ -11,12 +11,14 @@ struct options {
     const char *listen; /* all: static or borrowed from argv */
     const char *state_dir;
     const char *run_dir;
-    const char *node;        /* NULL: the sandbox manager in run_dir */
-    const char *credentials; /* NULL: the credential manager in run_dir */
-    const char *console;     /* NULL: none */
-    const char *domain;      /* sandboxes are addressed as PORT-ID.domain; see address.h */
-    const char *tls_listen;  /* where TLS is spoken, with a certificate */
-    const char *tls_cert;    /* NULL: no TLS; else both */
+    const char *database;      /* NULL: SQLite in state_dir */
+    const char *password_file; /* NULL: the database wants none, or has another way */
+    const char *node;          /* NULL: the sandbox manager in run_dir */
+    const char *credentials;   /* NULL: the credential manager in run_dir */
+    const char *console;       /* NULL: none */
+    const char *domain;        /* sandboxes are addressed as PORT-ID.domain; see address.h */
+    const char *tls_listen;    /* where TLS is spoken, with a certificate */
+    const char *tls_cert;      /* NULL: no TLS; else both */
     const char *tls_key;
     const char *user;       /* NULL: stay who we are */
     const char *create_key; /* NULL: serve */

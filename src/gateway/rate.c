@@ -19,6 +19,7 @@ struct rates {
     struct rate_limit limit;
     uint64_t step_ns;
     pthread_mutex_t mutex; /* guards what follows */
+    unsigned share;
     struct bucket *lists[BUCKETS];
     unsigned n;
 };
@@ -30,6 +31,7 @@ struct rates *rates_new(struct rate_limit limit)
     ASSERT(limit.per_s <= RATE_MAX && limit.burst <= RATE_MAX);
     ASSERT(limit.per_s == 0 || limit.burst > 0);
     rates->limit = limit;
+    rates->share = 1;
     rates->step_ns = limit.per_s ? NS_PER_S / limit.per_s : 0;
     pthread_mutex_init(&rates->mutex, NULL);
     return rates;
@@ -78,21 +80,32 @@ static struct bucket *find(struct rates *rates, const char *key_id, uint64_t now
     return b;
 }
 
+void rates_share(struct rates *rates, unsigned n)
+{
+    ASSERT(n > 0);
+    pthread_mutex_lock(&rates->mutex);
+    rates->share = n;
+    pthread_mutex_unlock(&rates->mutex);
+}
+
 uint64_t rates_take(struct rates *rates, const char *key_id, uint64_t now_ns)
 {
-    uint64_t room_ns = rates->step_ns * rates->limit.burst;
     uint64_t wait_ns = 0;
+    uint64_t room_ns;
+    uint64_t step_ns;
     struct bucket *b;
 
     if (rates->limit.per_s == 0) {
         return 0;
     }
     pthread_mutex_lock(&rates->mutex);
+    step_ns = rates->step_ns * rates->share;
+    room_ns = step_ns * MAX(rates->limit.burst / rates->share, 1u);
     b = find(rates, key_id, now_ns);
-    b->full_ns = MAX(b->full_ns, now_ns) + rates->step_ns;
+    b->full_ns = MAX(b->full_ns, now_ns) + step_ns;
     if (b->full_ns - now_ns > room_ns) { /* it was empty: nothing is taken */
-        b->full_ns -= rates->step_ns;
-        wait_ns = b->full_ns + rates->step_ns - now_ns - room_ns;
+        b->full_ns -= step_ns;
+        wait_ns = b->full_ns + step_ns - now_ns - room_ns;
     }
     pthread_mutex_unlock(&rates->mutex);
     return wait_ns;

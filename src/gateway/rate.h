@@ -28,6 +28,8 @@ struct rates *rates_new(struct rate_limit limit);
 void rates_free(struct rates *rates);
 DEFINE_CLEANUP(struct rates *, rates_free);
 
+/* n gateways serve the same keys: this one gives its share of the limit, so that all together give no more than it. */
+void rates_share(struct rates *rates, unsigned n);
 /* 0, or how many nanoseconds from now_ns (monotonic) there is a token again. */
 uint64_t rates_take(struct rates *rates, const char *key_id, uint64_t now_ns);
 /* Buckets that are kept: for tests. */

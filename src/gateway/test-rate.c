@@ -69,5 +69,16 @@ static void what_is_full_is_forgotten(void)
     CHECK(rates_count(rates) <= 2 * 5000);
 }
 
-TEST_MAIN(T(a_burst_then_the_rate), T(keys_do_not_share), T(refusals_cost_nothing),
-          T(no_limit_is_no_limit), T(what_is_full_is_forgotten))
+static void gateways_share_the_limit(void)
+{
+    CLEANUP(rates_freep) struct rates *rates = rates_new((struct rate_limit){10, 20});
+
+    rates_share(rates, 2);
+    CHECK_INT(take_all(rates, "a", T0), 10);
+    CHECK_INT(rates_take(rates, "a", T0), NS_PER_S / 5);
+    rates_share(rates, 100); /* more gateways than tokens: one each */
+    CHECK_INT(take_all(rates, "b", T0), 1);
+}
+
+TEST_MAIN(T(gateways_share_the_limit), T(a_burst_then_the_rate), T(keys_do_not_share),
+          T(refusals_cost_nothing), T(no_limit_is_no_limit), T(what_is_full_is_forgotten))

@@ -90,6 +90,27 @@ int tokens_open(const char *state_dir, struct tokens **ret, struct err *e)
     return 0;
 }
 
+int tokens_share(struct tokens *t, struct db *db, struct err *e)
+{
+    char text[2 * SECRET_SIZE + 1];
+    bool fine = true;
+    int r;
+
+    ASSERT(t && db);
+    hex_encode(t->secret, SECRET_SIZE, text);
+    r = db_secret_agree(db, SECRET_FILE, text, sizeof(text), e);
+    for (size_t i = 0; i < SECRET_SIZE && r == 0; i++) {
+        fine = fine && sscanf(text + 2 * i, "%2hhx", &t->secret[i]) == 1;
+    }
+    if (r == 0 && !fine) {
+        r = err_set(e, -EBADMSG, "bad_token_secret",
+                    "the secret '" SECRET_FILE "' in the database is damaged: remove it, and every "
+                    "token that was given out is void");
+    }
+    OPENSSL_cleanse(text, sizeof(text));
+    return r;
+}
+
 void tokens_free(struct tokens *t)
 {
     if (t) {

@@ -12,7 +12,8 @@
  * Nothing is stored: a token is "envd_" resp. "traffic_" and the HMAC-SHA256, in hex, of kind and sandbox id
  * under a secret of the gateway. It is the same each time, and good for as long as the sandbox lives; a fork has
  * an id, and so tokens, of its own. The secret is a file of 32 random bytes in the gateway's state folder,
- * made once, readable by the gateway alone; replicas share it. Who replaces it revokes every token.
+ * made once, readable by the gateway alone. Gateways over one database agree on the secret of the first of them, which
+ * is in the database then. Who replaces it revokes every token.
  *
  * Threads: immutable once opened.
  */
@@ -20,6 +21,7 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "database/database.h"
 
 enum token_kind {
     TOKEN_ENVD,
@@ -34,6 +36,8 @@ struct tokens;
 
 /* The secret of state_dir, which is made when it is not there. -EBADMSG: the file is not one of ours. */
 MUST_CHECK int tokens_open(const char *state_dir, struct tokens **ret, struct err *e);
+/* Before the first use: all gateways of the database have one secret afterwards. */
+MUST_CHECK int tokens_share(struct tokens *t, struct db *db, struct err *e);
 void tokens_free(struct tokens *t);
 DEFINE_CLEANUP(struct tokens *, tokens_free);
 

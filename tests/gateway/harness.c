@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "database/driver.h"
+#include "database/postgres-testbed.h"
 #include "gateway/bootstrap.h"
 
 /* --- a driver that can fail --- */
@@ -21,6 +22,33 @@ static struct {
 } fault = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static struct db_driver failing;
+static struct postgres_testbed *bed; /* ends with the program */
+
+static void end_server(void)
+{
+    postgres_testbed_free(bed);
+}
+
+bool world_can_share(void)
+{
+    const char *product = getenv("TEST_DATABASE");
+
+    if (!product || str_eq(product, "sqlite")) {
+        return false;
+    }
+    ASSERT(str_eq(product, "postgresql"));
+    if (!bed) {
+        bed = postgres_testbed_new();
+        ASSERT(bed); /* whoever asks for it has to install it: tools/deps test */
+        atexit(end_server);
+    }
+    return true;
+}
+
+static const struct db_driver *base_driver(void)
+{
+    return world_can_share() ? &db_driver_postgres : &db_driver_sqlite;
+}
 
 struct watched_rows {
     struct db_rows *rows;
@@ -45,7 +73,7 @@ static int failing_query(struct db_conn *conn, const struct db_query *q, struct 
     if (fail && after < 0) {
         return err_set(e, -EBUSY, "database_error", "the test says that the database is locked");
     }
-    r = db_driver_sqlite.query(conn, q, ret, e);
+    r = base_driver()->query(conn, q, ret, e);
     if (r == 0 && fail) {
         watched = (struct watched_rows){*ret, after};
     }
@@ -58,7 +86,7 @@ static int failing_next(struct db_rows *rows, struct err *e)
         watched.rows = NULL;
         return err_set(e, -EIO, "database_error", "the test says that the rows broke off");
     }
-    return db_driver_sqlite.next(rows, e);
+    return base_driver()->next(rows, e);
 }
 
 static void arm(const char *prefix, int nth, int after)
@@ -106,22 +134,23 @@ static void start_gateway(struct world *w)
                                     .done = gateway_done,
                                     .name = "space-gateway",
                                     .drain_timeout_ms = 1};
-    cleanup_free char *file = xasprintf("%s/space.db", w->dir);
     cleanup_free char *node_url = xasprintf("unix:%s", w->socket);
     struct gateway_opts gateway_opts = {0};
     char url[64];
 
-    failing = db_driver_sqlite;
+    failing = *base_driver();
     failing.query = failing_query;
     failing.next = failing_next;
-    ASSERT(db_open_driver(&failing, file, &w->db, NULL) == 0);
+    ASSERT(db_open_driver(&failing, strchr(w->url, ':') + 1, &w->db, NULL) == 0);
     ASSERT(node_client_new("local", node_url, &w->client, NULL) == 0);
     w->control = control_new(
         &(struct control_opts){.db = w->db, .node = w->client, .now_ms = world_now, .now_ctx = w});
+    ASSERT(control_share(w->control, NULL) == 0);
     gateway_opts.db = w->db;
     gateway_opts.node = w->client;
     gateway_opts.control = w->control;
     ASSERT(tokens_open(w->dir, &w->tokens, NULL) == 0);
+    ASSERT(!db_shared(w->db) || tokens_share(w->tokens, w->db, NULL) == 0);
     gateway_opts.tokens = w->tokens;
     gateway_opts.state_dir = w->dir;
     gateway_opts.domain = "space.test";
@@ -170,7 +199,7 @@ void world_stop_node(struct world *w)
     fake_node_stop(TAKE_PTR(w->node));
 }
 
-void world_init(struct world *w)
+static void make_place(struct world *w)
 {
     *w = (struct world){.now_ms = 1000000000000};
     arm(NULL, 0, 0);
@@ -178,7 +207,17 @@ void world_init(struct world *w)
     log_init("test");
     snprintf(w->dir, sizeof(w->dir), "/tmp/space-gateway-XXXXXX");
     ASSERT(mkdtemp(w->dir));
+}
+
+void world_init(struct world *w)
+{
+    make_place(w);
     snprintf(w->socket, sizeof(w->socket), "%s/node.sock", w->dir);
+    if (world_can_share()) {
+        postgres_testbed_database(bed, w->url);
+    } else {
+        snprintf(w->url, sizeof(w->url), "sqlite:%s/space.db", w->dir);
+    }
     world_start_node(w);
     start_gateway(w);
     make_tenant(w, ALICE, "alice", "organisation");
@@ -187,12 +226,24 @@ void world_init(struct world *w)
     make_tenant(w, OPERATOR, "operators", "operator");
 }
 
+void world_init_second(struct world *w, const struct world *first)
+{
+    make_place(w);
+    memcpy(w->socket, first->socket, sizeof(w->socket));
+    memcpy(w->url, first->url, sizeof(w->url));
+    memcpy(w->keys, first->keys, sizeof(w->keys));
+    memcpy(w->projects, first->projects, sizeof(w->projects));
+    start_gateway(w);
+}
+
 void world_done(struct world *w)
 {
     cleanup_close int tmp_fd = FD_NONE;
 
     stop_gateway(w);
-    fake_node_stop(w->node);
+    if (w->node) {
+        fake_node_stop(w->node);
+    }
     tmp_fd = fs_open("/tmp", O_RDONLY | O_DIRECTORY, 0);
     ASSERT(tmp_fd >= 0);
     ASSERT(fs_remove_tree(tmp_fd, w->dir + 5) == 0);

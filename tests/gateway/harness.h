@@ -3,7 +3,8 @@
 /*
  * What the gateway's tests stand on: a whole gateway in this process (database, control, server on a free
  * port) before a fake node, with a database that can be made to fail and a clock that only we move.
- * The reconciler's thread does not run; tests call its passes.
+ * The reconciler's thread does not run; tests call its passes. The environment's TEST_DATABASE says which product it
+ * is: sqlite (as without it) or postgresql.
  */
 #pragma once
 
@@ -30,7 +31,8 @@ enum tenant {
 struct world {
     char dir[40];
     char socket[64];
-    struct fake_node *node; /* owned */
+    char url[200];          /* of the database */
+    struct fake_node *node; /* owned; NULL in a second gateway: the first one's */
     struct db *db;          /* owned */
     struct node_client *client;
     struct control *control;
@@ -51,6 +53,13 @@ void world_done(struct world *w);
 #define WORLD(w_) \
     CLEANUP(world_done) struct world w_; \
     world_init(&w_)
+/*
+ * Another gateway over the same database and node, with the same keys; for databases that can be shared. It ends before
+ * the first one.
+ */
+void world_init_second(struct world *w, const struct world *first);
+/* Is there a database that can be shared? */
+bool world_can_share(void);
 /* The gateway dies and comes back on the same database; the node lives on. */
 void world_restart_gateway(struct world *w);
 /* The node dies (its sandboxes with it) and comes back. */

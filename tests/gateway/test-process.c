@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/proc.h"
 #include "base/test.h"
+#include "database/postgres-testbed.h"
 #include "http/client.h"
 
 #define TEST_MS 30000
@@ -262,6 +263,62 @@ static void wrong_use_is_explained(void)
     expect_end(&g, 1, "--scope");
 }
 
+static void passwords_do_not_go_on_command_lines(void)
+{
+    PLACE(p);
+    struct gateway_process g;
+
+    START(&g, "--state-dir", p.state, "--database", "postgresql://u:secret@127.0.0.1/x");
+    expect_end(&g, 2, "--database-password-file");
+    START(&g, "--state-dir", p.state, "--database", "postgresql:///x?host=/tmp&password=secret");
+    expect_end(&g, 2, "--database-password-file");
+    START(&g, "--state-dir", p.state, "--database", "mysql://u@127.0.0.1/x");
+    expect_end(&g, 2, "postgresql://");
+    START(&g, "--state-dir", p.state, "--database-password-file", "/x");
+    expect_end(&g, 2, "needs '--database'");
+    START(&g, "--state-dir", p.state, "--run-dir", p.dir, "--database",
+          "postgresql://u@127.0.0.1/x", "--database-password-file", "/nonexistent");
+    expect_end(&g, 1, "/nonexistent");
+}
+
+/* A folder each, one database; what one died of the other does not mind. The database goes and comes meanwhile. */
+static void gateways_over_one_server(void)
+{
+    PLACE(p);
+    PLACE(other);
+    CLEANUP(postgres_testbed_freep) struct postgres_testbed *bed = postgres_testbed_new();
+    cleanup_free char *password = xasprintf("%s/password", p.dir);
+    cleanup_close int fd = open(password, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    char url[POSTGRES_TESTBED_URL_SIZE];
+    struct gateway_process a;
+    struct gateway_process b;
+    unsigned port;
+
+    if (!bed) {
+        TEST_SKIP("there is no PostgreSQL on this system");
+    }
+    ASSERT(fs_write_all(fd, "it's a 100% secret\n", 19) == 0 && fchmod(fd, 0644) == 0);
+    postgres_testbed_database(bed, url);
+    START(&a, "--state-dir", p.state, "--run-dir", p.dir, "--listen", "127.0.0.1:0", "--database",
+          url, "--database-password-file", password);
+    START(&b, "--state-dir", other.state, "--run-dir", p.dir, "--listen", "127.0.0.1:0",
+          "--database", url);
+    CHECK_INT(health(process_port(&a)), 200);
+    port = process_port(&b);
+    CHECK_INT(health(port), 200);
+    proc_signal(&a.proc, SIGKILL);
+    CHECK_INT(process_end(&a), 128 + SIGKILL);
+    buf_done(&a.out);
+    CHECK_INT(health(port), 200);
+
+    postgres_testbed_kill(bed);
+    CHECK_INT(health(port), -1); /* 503: it says so, and lives */
+    postgres_testbed_start(bed);
+    CHECK(process_await(&b, "the database is back")); /* a confined gateway can connect anew */
+    CHECK_INT(health(port), 200);
+    process_stop(&b);
+}
+
 static void root_is_refused(void)
 {
     PLACE(p);
@@ -313,6 +370,8 @@ int main(int argc, char **argv)
         T(second_gateway_on_one_state_folder_is_refused),
         T(key_is_made_beside_a_running_gateway_and_works),
         T(wrong_use_is_explained),
+        T(passwords_do_not_go_on_command_lines),
+        T(gateways_over_one_server),
         T(root_is_refused),
         T(serving_process_has_given_up_what_it_does_not_need),
     };
