@@ -252,7 +252,11 @@ int redact_next(struct redact *r, const void *data, size_t len, bool end, struct
 
 void redact_text(struct redact *r, char *data, size_t len)
 {
+    size_t reach = r->reach; /* of the stream, which may be in the middle of a mask */
+
     if (r->n > 0) {
+        r->reach = 0;
         mask(r, data, len, /* end */ true);
+        r->reach = reach;
     }
 }

@@ -93,5 +93,24 @@ static void short_secrets_are_not_searched_for(void)
     check_through(tiny, "abc", "abc");
 }
 
+/* A trailer is looked at while a mask of the body before it has still to go on. */
+static void a_text_apart_leaves_the_stream_alone(void)
+{
+    char apart[] = "grpc-status: 0 secret-4711";
+    struct redact r;
+    cleanup_buf struct buf out = BUF_INIT(1u << 20);
+
+    redact_init(&r);
+    CHECK_INT(redact_add(&r, "secret-4711"), 0);
+    CHECK_INT(redact_add(&r, "4711secret"), 0);
+    CHECK_INT(redact_next(&r, "secret-4711sec", 14, /* end */ false, &out), 0);
+    redact_text(&r, apart, strlen(apart));
+    CHECK_STR(apart, "grpc-status: 0 ***********");
+    CHECK_INT(redact_next(&r, "ond", 3, /* end */ true, &out), 0);
+    CHECK_STR(buf_str(&out), "***********second");
+    redact_done(&r);
+}
+
 TEST_MAIN(T(found_wherever_it_is_cut), T(overlapping_ones_are_all_masked), T(forms),
-          T(an_event_stream_is_not_held_back), T(short_secrets_are_not_searched_for))
+          T(an_event_stream_is_not_held_back), T(a_text_apart_leaves_the_stream_alone),
+          T(short_secrets_are_not_searched_for))

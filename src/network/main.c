@@ -39,6 +39,7 @@ struct options {
     const char *peer_user;
     const char *resolver;
     const char *workers;
+    const char *upstream_ca;
 };
 
 static const char usage[] =
@@ -49,18 +50,17 @@ static const char usage[] =
     "  --peer-user USER       the user besides root that may control it (space-sandbox)\n"
     "  --resolver ADDR[:PORT] the name server to ask (those of " RESOLV_CONF ")\n"
     "  --workers N            threads that move bytes (one for each processor, at most 4)\n"
+    "  --upstream-ca FILE     authorities (PEM) that certificates of servers are verified against\n"
+    "                         where TLS is looked into (the system's)\n"
     "  --help, --version\n";
 
 static int read_options(int argc, char **argv, struct options *ret)
 {
     static const struct option table[] = {
-        {"run-dir", required_argument, NULL, 'r'},
-        {"peer-user", required_argument, NULL, 'p'},
-        {"resolver", required_argument, NULL, 'n'},
-        {"workers", required_argument, NULL, 'w'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},
-        {NULL, 0, NULL, 0},
+        {"run-dir", required_argument, NULL, 'r'},     {"peer-user", required_argument, NULL, 'p'},
+        {"resolver", required_argument, NULL, 'n'},    {"workers", required_argument, NULL, 'w'},
+        {"upstream-ca", required_argument, NULL, 'c'}, {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},           {NULL, 0, NULL, 0},
     };
     int c;
 
@@ -77,6 +77,9 @@ static int read_options(int argc, char **argv, struct options *ret)
             break;
         case 'w':
             ret->workers = optarg;
+            break;
+        case 'c':
+            ret->upstream_ca = optarg;
             break;
         case 'h':
             fputs(usage, stdout);
@@ -195,7 +198,9 @@ static int run(const struct options *o, struct err *e)
     if (listen_fd < 0) {
         return listen_fd;
     }
-    r = intercept_new(&(struct intercept_opts){.credential_url = credential_url}, &intercept, e);
+    r = intercept_new(
+        &(struct intercept_opts){.credential_url = credential_url, .ca_file = o->upstream_ca},
+        &intercept, e);
     if (r < 0) {
         return r;
     }

@@ -188,12 +188,12 @@ class Request:
 class Server:
     """TLS (or not) on a free port; answers by path; keeps what it saw."""
 
-    def __init__(self, cert):
+    def __init__(self, cert, listener=None):
         self.heads = []
         self.bodies = []
         self.connections = 0
         self.routes = {}
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.context = None
         if cert:

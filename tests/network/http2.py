@@ -192,12 +192,12 @@ class ServerPeer(Peer):
 class Http2Server:
     """TLS with h2 only; answers by path, keeps what it saw."""
 
-    def __init__(self, cert):
+    def __init__(self, cert, listener=None):
         self.requests = []
         self.bodies = []
         self.routes = {}
         self.peers = []
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(cert)

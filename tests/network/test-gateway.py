@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network gateway between namespaces: real clients through TPROXY, DNS, interception, credentials; and what must not
+get through. As root, without a guest: seconds, not minutes."""
+import atexit
+import asyncio
+
+from netns import *  # pylint: disable=wildcard-import,unused-wildcard-import
+from http2 import Http2Server
+
+GATEWAY, ISLAND, MANAGER = sys.argv[1:4]
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDER = tempfile.mkdtemp(prefix="space-gateway-")
+os.chmod(FOLDER, 0o755)
+GOOD, H2, GRPC, WS, PINNED = ("good.example.com", "h2.example.com", "grpc.example.com", "ws.example.com", "pass.example.com")
+EVIL = "evil.example.net"
+GOOD_AT, H2_AT, GRPC_AT, EVIL_AT = libinternet.SERVERS
+NAMES = {GOOD: [GOOD_AT], H2: [H2_AT], GRPC: [GRPC_AT], WS: [GRPC_AT], PINNED: [GOOD_AT], EVIL: [EVIL_AT],
+         "inside.example.com": ["10.9.8.7"], "alias.example.com": ["cname:" + GOOD]}
+POLICY = {"preset": "custom", "rules": [
+    {"host": GOOD, "ports": "443", "methods": ["DELETE"], "action": "deny"},
+    {"host": GOOD, "ports": "443", "path": "/", "action": "inspect"},
+    {"host": H2, "ports": "443", "path": "/", "action": "inspect"},
+    {"host": "*.example.com", "ports": "443", "action": "allow"},
+    {"host": GOOD, "ports": "80", "path": "/", "action": "inspect"}]}
+
+
+class World:
+    def __init__(self):
+        self.outside = Authority(FOLDER, "outside")
+        for path in (self.outside.cert,):
+            os.chmod(path, 0o644)
+        self.manager = Manager(MANAGER, FOLDER, "--network-user", "daemon")
+        atexit.register(self.manager.stop, "kill")
+        self.net = Net(GATEWAY, FOLDER, self.outside.cert, NAMES)
+        self.ca_file = os.path.join(FOLDER, "guest-ca.pem")
+        with open(self.ca_file, "w") as f, open(self.outside.cert) as outside:
+            f.write(self.manager.authority() + outside.read())  # the second for what is not looked into
+        listen = self.net.internet.listen
+        self.good = Server(self.outside.leaf(GOOD), listen(GOOD_AT, 443))
+        self.plain = Server(None, listen(GOOD_AT, 80))
+        self.evil = Server(Authority(FOLDER, "evil").leaf(EVIL), listen(EVIL_AT, 443))
+        self.h2 = Http2Server(self.outside.leaf(H2), listen(H2_AT, 443))
+        self.helpers = []
+        self.island = Island(self.net, ISLAND, SANDBOX, POLICY, self.ca_file)
+        for name in (GOOD, H2, GRPC, WS):
+            self.manager.add("for-" + name.split(".")[0], {"type": "bearer"}, host=name)
+        self.settle()
+
+    def settle(self):
+        """Until the gateway has heard of the last one."""
+        def used():
+            self.island.run("curl", "-s", "-o", "/dev/null", "--max-time", "5", "https://%s/settle" % H2)
+            return self.manager.events(event="use")
+        until(used, "the credentials are used")
+
+    def helper(self, *args):
+        p = subprocess.Popen(["ip", "netns", "exec", self.net.internet.name, sys.executable, "-B", *args],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             env={k: v for k, v in os.environ.items() if k != "GLIBC_TUNABLES"})
+        self.helpers.append(p)
+        equal(p.stdout.readline(), b"ready\n", "the first line of %s" % args[0])
+
+    def close(self):
+        for p in self.helpers:
+            p.stdin.close()
+            p.wait(WAIT_S)
+        self.manager.stop()
+        return self.net.close()
+
+
+W = None
+
+
+def need(module):
+    try:
+        __import__(module)
+    except ImportError:
+        raise Skip("there is no Python module " + module) from None
+
+
+def need_program(name):
+    if not shutil.which(name):
+        raise Skip("there is no " + name)
+
+
+def last():
+    return Request(None, W.good.heads[-1], b"")
+
+
+# ---- real clients ----
+
+def curl_of_both_versions():
+    out = W.island.good("curl", "-sS", "--http1.1", "-w", " %{http_version} %{http_code}", "https://%s/a" % GOOD)
+    equal(out, "hello /a 1.1 200")
+    equal(last().all("authorization"), ["Bearer " + SECRET])
+    out = W.island.good("curl", "-sS", "-w", " %{http_version} %{http_code}", "https://%s/a" % H2)
+    equal(out, "hello /a 2 200")
+    equal(W.h2.requests[-1].all("authorization"), ["Bearer " + SECRET])
+    equal(W.island.good("curl", "-sS", "https://alias.example.com/", "-k"), "hello /", "what is passed through")
+    equal(W.island.good("curl", "-sS", "http://%s/p" % GOOD), "hello /p")
+    equal(W.island.good("curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-X", "DELETE", "https://%s/a" % GOOD), "403")
+    entry = W.island.log_entries(host=H2, action="inspect")[-1]
+    equal((entry["credential"], entry["status"], entry["requests"]), ("for-h2", 200, 1), "the log's entry")
+
+
+def python_requests():
+    need("requests")
+    out = W.island.python("""import requests, sys
+with requests.Session() as s:
+    for i in range(3):
+        r = s.post(sys.argv[1] + str(i), data=iter([b'a', b'b']), auth=('dummy', 'dummy'))
+        print(r.status_code, r.text)""", "https://%s/r" % GOOD)
+    equal(out, "".join("200 hello /r%d\n" % i for i in range(3)))
+    equal(W.good.bodies[-1], b"ab")
+    equal(last().all("authorization"), ["Bearer " + SECRET])
+
+
+def python_httpx():
+    need("httpx")
+    out = W.island.python("""import httpx, ssl, sys, os
+with httpx.Client(http2=True, verify=ssl.create_default_context(cafile=os.environ['SSL_CERT_FILE'])) as c:
+    for i in range(3):
+        r = c.post(sys.argv[1] + str(i), content=b'x' * 100000)
+        print(r.http_version, r.status_code, r.text)""", "https://%s/x" % H2)
+    equal(out, "".join("HTTP/2 200 hello /x%d\n" % i for i in range(3)))
+    equal(W.h2.bodies[-1], b"x" * 100000)
+    equal(W.h2.requests[-1].all("authorization"), ["Bearer " + SECRET])
+
+
+def node_fetch():
+    need_program("node")
+    out = W.island.good("node", "-e", """
+if (!globalThis.fetch) { console.log('old'); process.exit(0); }
+(async () => {
+  for (let i = 0; i < 3; i++) {
+    const r = await fetch(process.argv[1] + i, { method: 'POST', body: 'n' });
+    console.log(r.status, await r.text());
+  }
+})();""", "https://%s/n" % GOOD)
+    if out == "old\n":
+        raise Skip("this Node has no fetch")
+    equal(out, "".join("200 hello /n%d\n" % i for i in range(3)))
+    equal(last().all("authorization"), ["Bearer " + SECRET])
+
+
+def git_over_https():
+    need_program("git")
+    work = os.path.join(FOLDER, "work")
+    env = dict(os.environ, GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_NOSYSTEM="1")
+
+    def git(*args):
+        r = subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.com", *args], env=env,
+                           capture_output=True, check=False)
+        check(r.returncode == 0, r.stderr.decode())
+    git("init", "-q", work)
+    with open(os.path.join(work, "file"), "wb") as f:
+        f.write(os.urandom(300000))
+    git("-C", work, "add", "file")
+    git("-C", work, "commit", "-q", "-m", "one")
+    bare = os.path.join(FOLDER, "repo.git")
+    git("clone", "-q", "--bare", work, bare)
+    git("-C", bare, "update-server-info")
+    seen = []
+
+    def serve(_server, request):
+        path = os.path.realpath(os.path.join(FOLDER, request.path[1:]))
+        seen.append(request.all("authorization"))
+        if not os.path.isfile(path):
+            request.reply(b"", "404 Not Found")
+            return
+        with open(path, "rb") as f:
+            request.reply(f.read())
+
+    class Files(dict):
+        def get(self, path, other=None):
+            return serve if path.startswith("/repo.git/") else dict.get(self, path, other)
+    W.good.routes = Files(W.good.routes)
+    copy = os.path.join(FOLDER, "copy")
+    W.island.good("git", "clone", "-q", "https://%s/repo.git" % GOOD, copy)
+    with open(os.path.join(work, "file"), "rb") as a, open(os.path.join(copy, "file"), "rb") as b:
+        check(a.read() == b.read(), "the file is another one")
+    check(seen and all(s == ["Bearer " + SECRET] for s in seen), "requests without the credential: %s" % seen)
+
+
+def openssl_s_client():
+    out = W.island.run("openssl", "s_client", "-connect", GOOD + ":443", "-servername", GOOD, "-alpn", "h2,http/1.1",
+                       "-CAfile", W.ca_file, "-verify_return_error", "-verify_hostname", GOOD, "-quiet", "-ign_eof",
+                       stdin=("GET /s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % GOOD).encode())
+    check(out.stdout.endswith(b"hello /s"), "%r %r" % (out.stdout, out.stderr))
+    out = W.island.run("openssl", "s_client", "-connect", H2 + ":443", "-servername", H2, "-alpn", "h2,http/1.1",
+                       "-CAfile", W.ca_file, "-verify_return_error")
+    check(b"ALPN protocol: h2" in out.stdout, "no h2: %r" % out.stdout)
+
+
+def websocket_client():
+    need("websockets")
+    import websockets
+    listener = W.net.internet.listen(GRPC_AT, 8443)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(W.outside.leaf(WS))
+    seen = []
+    started = threading.Event()
+
+    async def echo(ws, _path=None):
+        headers = ws.request_headers if hasattr(ws, "request_headers") else ws.request.headers
+        seen.append(headers.get("Authorization"))
+        async for message in ws:
+            await ws.send(message)
+
+    async def main():
+        async with websockets.serve(echo, sock=listener, ssl=context, max_size=1 << 22):
+            started.set()
+            await asyncio.Future()
+    threading.Thread(target=lambda: asyncio.run(main()), daemon=True).start()
+    check(started.wait(WAIT_S), "the WebSocket server does not start")
+    policy = dict(POLICY, rules=[{"host": WS, "ports": "8443", "path": "/", "action": "inspect"}] + POLICY["rules"])
+    W.island.set_policy(policy)
+    W.manager.add("ws-8443", {"type": "bearer"}, host=WS, port=8443)
+
+    def connected():
+        out = W.island.python("""import asyncio, ssl, sys, os, websockets
+async def main():
+    c = ssl.create_default_context(cafile=os.environ['SSL_CERT_FILE'])
+    async with websockets.connect(sys.argv[1], ssl=c, max_size=1 << 22) as ws:
+        for size in (1, 125, 70000, 1 << 20):
+            await ws.send(bytes(size))
+            assert len(await ws.recv()) == size
+        pong = await ws.ping()
+        await pong
+    print('closed', ws.close_code)
+asyncio.run(main())""", "wss://%s:8443/chat" % WS)
+        equal(out, "closed 1000\n")
+        return seen[-1] == "Bearer " + SECRET
+    until(connected, "the handshake has the credential")
+    W.island.set_policy(POLICY)
+
+
+def grpc_with_a_credential_it_does_not_have():
+    need("grpc")
+    W.helper(os.path.join(HERE, "grpc-echo.py"), "server", GRPC_AT + ":443", W.outside.leaf(GRPC))
+    out = W.island.good(sys.executable, "-B", os.path.join(HERE, "grpc-echo.py"), "client", GRPC, W.ca_file, timeout=120)
+    mask = "*" * len(SECRET)
+    equal(out.splitlines(), ["unary one hello Bearer %s Bearer %s" % (mask, mask), "both 40 yes OK", "fail NOT_FOUND nothing here"])
+
+
+def events_come_as_they_are_sent():
+    gate = threading.Event()
+
+    def events(_server, request):
+        request.conn.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        request.conn.sendall(b"d\r\ndata: first\n\n\r\n")
+        check(gate.wait(WAIT_S), "nobody has read the first")
+        request.conn.sendall(b"e\r\ndata: second\n\n\r\n0\r\n\r\n")
+    W.good.routes["/events"] = events
+    p = subprocess.Popen(W.island.command("curl", "-sSN", "https://%s/events" % GOOD), stdout=subprocess.PIPE,
+                         env=W.island.environment())
+    equal(p.stdout.read(13), b"data: first\n\n")
+    gate.set()
+    equal(p.communicate(timeout=WAIT_S)[0], b"data: second\n\n")
+
+
+# ---- what must not get through ----
+
+def names_that_no_rule_allows_are_not_asked_for():
+    before = len(W.evil.heads)
+    for name in (EVIL, "secret-data." + EVIL, "x" * 60 + "." + EVIL):
+        r = W.island.run("curl", "-sS", "-k", "--max-time", "5", "https://%s/" % name)
+        equal(r.returncode, 6, "curl to " + name)
+    r = W.island.run("curl", "-sS", "-k", "--max-time", "5", "--resolve", "%s:443:%s" % (EVIL, EVIL_AT), "https://%s/" % EVIL)
+    check(r.returncode != 0, "an address instead of the name")
+    r = W.island.run("curl", "-sS", "-k", "--max-time", "5", "https://%s/" % EVIL_AT)
+    check(r.returncode != 0, "an address alone")
+    # An allowed name in the hello, the evil address below: it goes to where the name is.
+    out = W.island.good("curl", "-sS", "--resolve", "%s:443:%s" % (GOOD, EVIL_AT), "https://%s/where" % GOOD)
+    equal(out, "hello /where")
+    r = W.island.run("curl", "-sS", "-k", "--max-time", "5", "https://inside.example.com/")
+    check(r.returncode != 0, "a public name with a private address")
+    equal(len(W.evil.heads), before, "requests that the evil server got")
+    equal([q for q in W.net.internet_log("dns") if EVIL in q[0]], [], "questions that left")
+    status = W.island.good("curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Host: " + EVIL, "https://%s/" % GOOD)
+    equal(status, "421", "another name in the request")
+    status = W.island.good("curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Host: " + EVIL, "https://%s/" % H2)
+    equal(status, "421", "another name in a stream")
+
+
+def servers_with_other_certificates_get_nothing():
+    policy = dict(POLICY, rules=[{"host": EVIL, "ports": "443", "path": "/", "action": "inspect"}] + POLICY["rules"])
+    W.island.set_policy(policy)
+    before = len(W.evil.heads)
+    for version in ("--http1.1", "--http2"):
+        out = W.island.good("curl", "-sS", version, "-o", "/dev/null", "-w", "%{http_code}", "https://%s/" % EVIL)
+        equal(out, "502", version)
+    equal(len(W.evil.heads), before, "requests")
+    W.island.set_policy(POLICY)
+
+
+def nothing_but_tcp_and_questions_leaves():
+    W.island.python("""import os, socket, struct
+def quietly(fn):
+    try:
+        fn()
+    except OSError:
+        pass
+def udp(address, port, family=socket.AF_INET):
+    with socket.socket(family, socket.SOCK_DGRAM) as s:
+        s.sendto(b'x' * 100, (address, port))
+for address in ('45.67.89.66', '45.67.89.1', '169.254.169.254', '255.255.255.255', '224.0.0.1', '10.0.0.1'):
+    for port in (443, 123, 5353):
+        quietly(lambda: udp(address, port))
+quietly(lambda: udp('ff02::1', 5353, socket.AF_INET6))
+quietly(lambda: udp('2001:db8::1', 443, socket.AF_INET6))
+def icmp():
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as s:
+        s.sendto(b'\\x08\\0\\xf7\\xff\\0\\0\\0\\0', ('45.67.89.66', 0))
+quietly(icmp)
+def raw(frame):
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as s:
+        s.bind(('eth0', 0x0800))
+        s.send(frame)
+mac = bytes.fromhex('025350000001')
+for source_mac, source in ((b'\\x02SP\\0\\0\\2', '45.67.89.1'), (b'\\2\\0\\0\\0\\0\\1', '10.0.0.2'), (b'\\x02SP\\0\\0\\2', '127.0.0.1')):
+    for protocol in (6, 17, 47, 132):
+        ip = struct.pack('>BBHHHBBH4s4s', 0x45, 0, 40, 7, 0, 64, protocol, 0, socket.inet_aton(source), socket.inet_aton('45.67.89.66'))
+        total = sum(struct.unpack('>10H', ip)); total = (total & 0xffff) + (total >> 16); total = (total & 0xffff) + (total >> 16)
+        ip = ip[:10] + struct.pack('>H', ~total & 0xffff) + ip[12:]
+        quietly(lambda: raw(mac + source_mac + b'\\x08\\0' + ip + struct.pack('>HHIIBBHHH', 1000, 443, 1, 0, 0x50, 2, 1000, 0, 0)))
+for address in ('10.0.0.1', '127.0.0.1', '45.67.89.1', '169.254.169.254'):
+    for port in (22, 80, 443, 7777, 15001):
+        with socket.socket() as s:
+            s.settimeout(3)
+            if s.connect_ex((address, port)) == 0 and address != '127.0.0.1':
+                s.sendall(b'GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n')
+                got = b''
+                try:
+                    got = s.recv(100)
+                except OSError:
+                    pass
+                assert not got or got.startswith(b'HTTP/1.1 403 '), (address, port, got)
+""")
+    equal(W.net.internet_log("packet"), [], "what was seen on the wire")
+
+
+def a_policy_that_changes_judges_what_is_open():
+    hold = threading.Event()
+
+    def wait(_server, request):
+        request.conn.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345")
+        hold.wait(WAIT_S)
+    W.good.routes["/hold"] = wait
+    p = subprocess.Popen(W.island.command("curl", "-sSN", "https://%s/hold" % GOOD), stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, env=W.island.environment())
+    equal(p.stdout.read(5), b"12345")
+    W.island.set_policy({"preset": "none"})
+    p.communicate(timeout=WAIT_S)
+    check(p.returncode != 0, "the open connection went on")
+    r = W.island.run("curl", "-sS", "--max-time", "5", "https://%s/" % GOOD)
+    equal(r.returncode, 6, "after that")
+    W.island.set_policy(POLICY)
+    hold.set()
+    equal(W.island.good("curl", "-sS", "https://%s/again" % GOOD), "hello /again")
+
+
+def secrets_are_in_no_log():
+    for name in ("gateway.log", "manager.log", "island.log", "internet.log"):
+        with open(os.path.join(FOLDER, name), "rb") as f:
+            check(SECRET.encode() not in f.read(), "the secret is in " + name)
+    check(SECRET not in json.dumps(W.net.ask(op="log", sandbox=SANDBOX)), "the secret is in the egress log")
+
+
+def main():
+    global W
+    if os.geteuid() != 0:
+        print("1..0 # SKIP needs root")
+        return 1 if os.environ.get("MUST_WORK") == "1" else 0
+    atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+    result = 1
+    W = World()
+    try:
+        result = run_all(CASES)
+    finally:
+        code = W.close()
+        for log in ("gateway.log", "manager.log") if os.environ.get("SPACE_TEST_KEEP") else ():
+            shutil.copy(os.path.join(FOLDER, log), os.environ["SPACE_TEST_KEEP"])
+        if code != 0:
+            print("# the network gateway ended with %d" % code)
+            result = 1
+    return result
+
+
+CASES = [
+    curl_of_both_versions, python_requests, python_httpx, node_fetch, git_over_https, openssl_s_client, websocket_client,
+    grpc_with_a_credential_it_does_not_have, events_come_as_they_are_sent, names_that_no_rule_allows_are_not_asked_for,
+    servers_with_other_certificates_get_nothing, nothing_but_tcp_and_questions_leaves,
+    a_policy_that_changes_judges_what_is_open, secrets_are_in_no_log,
+]
+
+if __name__ == "__main__":
+    sys.exit(main())
