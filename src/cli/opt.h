@@ -129,6 +129,13 @@ struct args {
     const char *rate;
     uint64_t expires_s;
 
+    /* Templates. */
+    const char *from;
+    const char *image;
+    const char *steps;
+    const char *context;
+    struct text_list tags;
+
     /* Keys. */
     const char *name;
     const char *project;

@@ -228,6 +228,24 @@ static const struct opt top_opts[] = {
     OPT_END,
 };
 
+static const struct opt template_opts[] = {
+    VALUE(OPT_TEXT, "from", 0, "TEMPLATE", from, "what it is built on (what FROM says, or base)"),
+    VALUE(OPT_TEXT, "image", 0, "IMAGE", image, "build on an image instead"),
+    VALUE(OPT_TEXT, "file", 'f', "FILE", steps, "the steps; - reads them from input"),
+    VALUE(OPT_TEXT, "context", 'C', "DIR", context, "where COPY takes files from (.)"),
+    VALUE(OPT_LIST, "tag", 't', "TAG", tags, "a tag for the build, may be repeated (default)"),
+    VALUE(OPT_NUMBER, "cpus", 0, "N", vcpus, "virtual CPUs of its sandboxes (1)"),
+    VALUE(OPT_MIB, "memory", 'm', "SIZE", memory_mib, "their memory, as 512M or 2G (256M)"),
+    VALUE(OPT_MIB, "disk", 0, "SIZE", disk_mib, "their disk, as --memory (4G)"),
+    FLAG("force", 0, force, "take no step from the cache"),
+    OPT_END,
+};
+
+static const struct opt template_rm_opts[] = {
+    FLAG("force", 'f', force, "no error for what is not there"),
+    OPT_END,
+};
+
 static const struct opt forward_opts[] = {
     VALUE(OPT_TEXT, "address", 0, "ADDRESS", address, "listen on this local address (127.0.0.1)"),
     OPT_END,
@@ -546,6 +564,27 @@ const struct verb verbs[] = {
         .name = "template ls", .operands = "", .group = VERB_ACCOUNT, .run = verb_template_ls,
         .summary = "list templates",
         .opts = {.tables = {client_opts}},
+    },
+    {
+        .name = "template build", .operands = "NAME[:TAG]", .group = VERB_ACCOUNT, .run = verb_template_build,
+        .summary = "build a template of this project",
+        .about = "The steps run in a sandbox, one line each as in a Dockerfile: FROM, RUN, COPY, ENV, WORKDIR, USER. START "
+                 "is a command that every sandbox of the template has at work, READY one that succeeds once it is. Steps "
+                 "that ran before, after the same ones, are not run again.",
+        .examples = "printf 'RUN apt-get install -y make\n' | space template build tools -f -\n"
+                    "space template build web:v2 --from tools -f Spacefile -C .\n"
+                    "space run --template web -- make",
+        .opts = {.tables = {template_opts, client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "template inspect", .operands = "NAME", .group = VERB_ACCOUNT, .run = verb_template_inspect,
+        .summary = "show the builds and tags of a template",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "template rm", .operands = "NAME...", .group = VERB_ACCOUNT, .run = verb_template_rm,
+        .summary = "remove templates that this project has built",
+        .opts = {.tables = {template_rm_opts, client_opts}, .min_pos = 1, .max_pos = ANY},
     },
     {
         .name = "net show", .operands = "SANDBOX", .group = VERB_SANDBOX, .run = verb_net_show,

@@ -72,6 +72,7 @@ struct control_create {
     const char *idempotency_key;     /* borrowed for the call; NULL: none */
     const char *fingerprint;         /* borrowed for the call; of the request, with a key only */
     const struct pollfd *watch; /* borrowed for the call; ready: the client has gone. May be NULL */
+    bool alone; /* a fork of one that is answered as a creation: the sandbox, not a list of it */
 };
 
 struct control_answer {

@@ -164,7 +164,7 @@ static int print_answer(const struct creation *cr, struct buf *out)
 {
     int r;
 
-    if (!is_fork(cr)) {
+    if (!is_fork(cr) || cr->what->alone) {
         return sandbox_print(cr->sbs, out);
     }
     r = buf_add_str(out, "{\"sandboxes\":[");

@@ -80,6 +80,11 @@ static const struct http_route routes[] = {
     {"POST", SB "/ports/{port}", guest_forward_handler, ROUTE_STREAM},
 
     {"GET", "/v1/templates", template_list_handler, 0},
+    {"POST", "/v1/templates", template_build_handler, 0},
+    {"GET", "/v1/templates/{template}", template_get_handler, 0},
+    {"DELETE", "/v1/templates/{template}", template_delete_handler, 0},
+    {"GET", "/v1/templates/{template}/builds/{build}", template_build_get_handler, 0},
+    {"PUT", "/v1/template-files/{hash}", template_files_handler, ROUTE_STREAM},
     {"GET", "/v1/node", node_get_handler, ROUTE_ORGANISATION},
     {"POST", "/v1/keys", key_create_handler, ROUTE_ORGANISATION},
     {"GET", "/v1/keys", key_list_handler, 0},

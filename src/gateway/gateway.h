@@ -178,6 +178,11 @@ int credential_verify_handler(struct http_request *req, struct err *e);
 int credential_authority_handler(struct http_request *req, struct err *e);
 
 int template_list_handler(struct http_request *req, struct err *e);
+int template_build_handler(struct http_request *req, struct err *e);
+int template_get_handler(struct http_request *req, struct err *e);
+int template_delete_handler(struct http_request *req, struct err *e);
+int template_build_get_handler(struct http_request *req, struct err *e);
+int template_files_handler(struct http_request *req, struct err *e);
 int node_get_handler(struct http_request *req, struct err *e);
 int health_handler(struct http_request *req, struct err *e);
 int metrics_handler(struct http_request *req, struct err *e);

@@ -6,6 +6,7 @@
 
 #include "gateway/gateway.h"
 #include "gateway/query.h"
+#include "gateway/template/find.h"
 
 /* What an Idempotency-Key is bound to: method, path and the body without the order of its fields. */
 static void fingerprint(const struct http_request *req, const json_t *body,
@@ -44,12 +45,31 @@ int reply_answer(struct http_request *req, struct control_answer *answer, struct
     return http_reply_bytes(req, answer->status, "application/json", text, strlen(text), e);
 }
 
+/* From a template of the project's when there is one of that name, else from one of the node's. */
+static int create(struct http_request *req, json_t *body, struct control_create *what,
+                  struct control_answer *ret, struct err *e)
+{
+    cleanup_template_found struct template_found from = {0};
+    cleanup_sandbox_spec struct sandbox_spec spec = {0};
+    bool known = false;
+    int r = template_find_built(req, json_get_string(body, "template", SANDBOX_TEMPLATE_DEFAULT),
+                                &from, &known, e);
+
+    if (r == 0) {
+        return template_spawn(req, body, &from, what, ret, e);
+    }
+    if (r == -ENOENT && !known) {
+        r = sandbox_spec_from_json(body, &spec, e);
+    }
+    what->spec = &spec;
+    return r < 0 ? r : control_create(gateway_of(req)->control, actor_of(req), what, ret, e);
+}
+
 int sandbox_create_handler(struct http_request *req, struct err *e)
 {
     struct pollfd watch = http_client_pollfd(req);
     cleanup_json json_t *body = NULL;
-    cleanup_sandbox_spec struct sandbox_spec spec = {0};
-    struct control_create what = {.spec = &spec, .watch = &watch};
+    struct control_create what = {.watch = &watch};
     struct control_answer answer = {0};
     char print[KEY_HASH_SIZE];
     int r;
@@ -59,10 +79,7 @@ int sandbox_create_handler(struct http_request *req, struct err *e)
         r = idempotency_of(req, body, print, &what, e);
     }
     if (r == 0) {
-        r = sandbox_spec_from_json(body, &spec, e);
-    }
-    if (r == 0) {
-        r = control_create(gateway_of(req)->control, actor_of(req), &what, &answer, e);
+        r = create(req, body, &what, &answer, e);
     }
     return r < 0 ? r : reply_answer(req, &answer, e);
 }

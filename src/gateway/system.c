@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Templates, node, health, metrics, the OpenAPI file. */
+/* Node, health, metrics, the OpenAPI file. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -15,11 +15,6 @@ static int reply_from_node(struct http_request *req, const char *target, struct 
     int r = node_client_get(gateway_of(req)->node, target, &call, &answer, e);
 
     return r < 0 ? r : http_reply_json(req, 200, answer, e);
-}
-
-int template_list_handler(struct http_request *req, struct err *e)
-{
-    return reply_from_node(req, "/v1/templates", e);
 }
 
 int node_get_handler(struct http_request *req, struct err *e)

@@ -8,14 +8,11 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/fs.h"
 #include "gateway/e2b/private.h"
 #include "gateway/query.h"
 #include "gateway/template/set.h"
 
 #define RECIPE_MAX (4u << 20) /* as many steps as may be with arguments of the usual length */
-#define ENTRIES_MAX 100       /* of a log in one answer: clients ask on */
-#define PIECE (256u << 10)
 
 const char *e2b_build_status_name(enum build_status status)
 {
@@ -28,36 +25,6 @@ const char *e2b_build_status_name(enum build_status status)
 }
 
 /* --- begin --- */
-
-/* Those of the name and of the list, once each; none: the default one. */
-static int read_tags(json_t *body, const struct template_ref *ref, json_t *tags, struct err *e)
-{
-    json_t *list = NULL;
-    json_t *tag;
-    size_t i;
-    int r = e2b_array(body, "tags", &list, e);
-
-    if (ref->tag[0]) {
-        json_array_append_new(tags, json_string(ref->tag));
-    }
-    json_array_foreach(list, i, tag)
-    {
-        if (!json_is_string(tag) || !template_tag_valid(json_string_value(tag)) ||
-            json_array_size(tags) >= TEMPLATE_TAGS_MAX) {
-            return err_field(
-                e, -EINVAL, "invalid_field", "tags",
-                "'tags' must hold at most %d tags of letters, digits, '-', '_' and '.'",
-                TEMPLATE_TAGS_MAX);
-        }
-        if (!str_eq(json_string_value(tag), ref->tag)) {
-            json_array_append(tags, tag);
-        }
-    }
-    if (json_array_size(tags) == 0) {
-        json_array_append_new(tags, json_string(TEMPLATE_DEFAULT_TAG));
-    }
-    return r;
-}
 
 /* What was said of its size; 0: nothing. Memory is rounded up to what machines come in. */
 static int read_shape(json_t *body, struct shape *ret, struct err *e)
@@ -90,14 +57,13 @@ static int read_shape(json_t *body, struct shape *ret, struct err *e)
 
 int e2b_build_begin_handler(struct http_request *req, struct err *e)
 {
-    struct gateway *g = gateway_of(req);
-    cleanup_build_row struct build_row build = {.created_at_ms = control_now_ms(g->control)};
+    cleanup_build_row struct build_row build = {0};
     cleanup_json json_t *body = NULL;
     cleanup_json json_t *tags = json_array();
-    cleanup_json json_t *config = json_pack("{s:O}", "tags", tags);
-    struct template_row row = {.created_at_ms = build.created_at_ms};
+    struct template_row row = {0};
     struct template_ref ref = {0};
     const char *name = NULL;
+    json_t *list = NULL;
     int r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
 
     if (r == 0) {
@@ -110,52 +76,28 @@ int e2b_build_begin_handler(struct http_request *req, struct err *e)
         r = template_ref_parse(name ? name : "", &ref, e);
     }
     if (r == 0) {
-        r = read_tags(body, &ref, tags, e);
+        r = e2b_array(body, "tags", &list, e);
+    }
+    if (r == 0) {
+        r = template_read_tags(list, &ref, tags, e);
     }
     if (r == 0) {
         r = read_shape(body, &build.shape, e);
     }
-    if (r < 0) {
-        return r;
+    if (r == 0) {
+        r = template_begin(req, &ref, tags, &row, &build, e);
     }
-    id_new(ID_TEMPLATE, row.id);
-    id_new(ID_BUILD, build.id);
-    snprintf(row.project, sizeof(row.project), "%s", actor_of(req)->project);
-    snprintf(row.name, sizeof(row.name), "%s", ref.name);
-    build.config = json_text(config);
-    r = db_build_begin(g->db, &row, &build, BUILDS_TEMPLATES_MAX, e);
-    if (r < 0) {
-        return r;
-    }
-    control_audit(g->control, actor_of(req), "template.build", row.id, row.name);
-    return e2b_reply_json_take(req, 202,
-                               json_pack("{s:s, s:s, s:b, s:[s], s:[s], s:O}", "templateID", row.id,
-                                         "buildID", build.id, "public", 0, "names", row.name,
-                                         "aliases", row.name, "tags", tags),
-                               e);
+    return r < 0 ? r
+                 : e2b_reply_json_take(req, 202,
+                                       json_pack("{s:s, s:s, s:b, s:[s], s:[s], s:O}", "templateID",
+                                                 row.id, "buildID", build.id, "public", 0, "names",
+                                                 row.name, "aliases", row.name, "tags", tags),
+                                       e);
 }
 
-/* The build of the path, of the template of the path. */
 static int find(struct http_request *req, struct build_row *ret, struct err *e)
 {
-    cleanup_build_row struct build_row build = {0};
-    struct template_row row;
-    struct template_ref ref;
-    int r = template_find_row(req, http_request_param(req, "id"), &row, &ref, e);
-
-    if (r == 0) {
-        r = db_build_get(gateway_of(req)->db, row.project, http_request_param(req, "build"), &build,
-                         e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (!str_eq(build.template_id, row.id)) {
-        return err_set(e, -ENOENT, "build_not_found", "build '%s' not found", build.id);
-    }
-    *ret = build;
-    build = (struct build_row){0};
-    return 0;
+    return template_find_build(req, http_request_param(req, "id"), ret, e);
 }
 
 /* --- files --- */
@@ -202,77 +144,27 @@ int e2b_build_files_handler(struct http_request *req, struct err *e)
     return e2b_reply_json_take(req, 201, json_pack("{s:b, s:s}", "present", 0, "url", url), e);
 }
 
-static int receive(struct http_request *req, int fd, struct err *e)
-{
-    cleanup_free char *data = xmalloc(PIECE);
-    uint64_t sum = 0;
-    int r = 0;
-
-    while (r == 0) {
-        ssize_t n = http_body_read(req, data, PIECE, e);
-
-        if (n <= 0) {
-            return (int)n;
-        }
-        sum += (uint64_t)n;
-        if (sum > FILES_ONE_MAX) {
-            return err_set(e, -E2BIG, "too_large", "an archive may have at most %llu MiB",
-                           FILES_ONE_MAX >> 20);
-        }
-        r = fs_write_all(fd, data, (size_t)n);
-    }
-    return err_wrap(e, r, "writing an uploaded file");
-}
-
 /* Without a key: the address that the handler above gave is the right. */
 int e2b_build_upload_handler(struct http_request *req, struct err *e)
 {
-    CLEANUP(files_put_freep) struct files_put *put = NULL;
     struct gateway *g = gateway_of(req);
     const char *id = http_request_param(req, "id");
     const char *project = http_query_get(req, "project");
-    const char *hash = NULL;
-    int r = hash_of_path(req, &hash, e);
+    struct template_row row;
+    int r;
 
     if (!id_valid(ID_TEMPLATE, id) || !project || !id_valid(ID_PROJECT, project) ||
         !tokens_check(g->tokens, TOKEN_UPLOAD, id, http_query_get(req, "token"))) {
         return err_set(e, -EKEYREJECTED, "unauthorized", "the address does not allow this upload");
     }
+    r = db_template_find(g->db, project, id, &row, e);
     if (r == 0) {
-        struct template_row row;
-
-        r = db_template_find(g->db, project, id, &row, e);
-    }
-    if (r == 0) {
-        r = files_put_begin(g->files, project, hash, (uint64_t)MAX(http_body_length(req), 0), &put,
-                            e);
-    }
-    if (r == 0) {
-        http_body_limit(req, FILES_ONE_MAX);
-        r = receive(req, files_put_fd(put), e);
-    }
-    if (r == 0) {
-        r = files_put_keep(put, e);
+        r = template_receive(req, project, http_request_param(req, "hash"), e);
     }
     return r < 0 ? r : http_reply_empty(req, 200, e);
 }
 
 /* --- start --- */
-
-static int check_files(struct http_request *req, const struct template_recipe *recipe,
-                       struct err *e)
-{
-    for (size_t i = 0; i < recipe->n_steps; i++) {
-        struct template_step step = template_recipe_step(recipe, i);
-
-        if (step.type == TEMPLATE_STEP_COPY &&
-            !files_have(gateway_of(req)->files, actor_of(req)->project, step.files_hash)) {
-            return err_field(e, -EINVAL, "files_not_uploaded", "steps",
-                             "step %zu: its files were not uploaded", i + 1);
-        }
-    }
-    return 0;
-}
 
 int e2b_build_start_handler(struct http_request *req, struct err *e)
 {
@@ -290,7 +182,7 @@ int e2b_build_start_handler(struct http_request *req, struct err *e)
         r = template_recipe_from_json(body, &wish.recipe, e);
     }
     if (r == 0) {
-        r = check_files(req, &wish.recipe, e);
+        r = template_check_files(req, &wish.recipe, e);
     }
     if (r == 0) {
         r = template_base_find(req, &wish.recipe, &wish.row.shape, &wish.base, e);
@@ -315,31 +207,6 @@ static json_t *reason_of(const struct build_row *build)
     return reason;
 }
 
-/* From the build at work, or from what it left; then what the row said before may be old. */
-static int read_log(struct http_request *req, struct build_row *build, size_t offset, size_t max,
-                    json_t **ret, struct err *e)
-{
-    cleanup_json json_t *all = NULL;
-    int r = builds_log(gateway_of(req)->builds, build->id, offset, max, ret);
-
-    if (r == 0) {
-        build->status = BUILD_RUNNING;
-        return 0;
-    }
-    if (build->status == BUILD_RUNNING) { /* it has ended in between */
-        build_row_done(build);
-        r = find(req, build, e);
-        if (r < 0) {
-            return r;
-        }
-    }
-    if (!str_empty(build->log) && json_parse_any(build->log, strlen(build->log), &all, e) < 0) {
-        return -EBADMSG;
-    }
-    *ret = build_log_slice(all, offset, max);
-    return 0;
-}
-
 int e2b_build_status_handler(struct http_request *req, struct err *e)
 {
     cleanup_build_row struct build_row build = {0};
@@ -356,7 +223,7 @@ int e2b_build_status_handler(struct http_request *req, struct err *e)
         r = find(req, &build, e);
     }
     if (r == 0) {
-        r = read_log(req, &build, (size_t)offset, ENTRIES_MAX, &entries, e);
+        r = template_read_log(req, &build, (size_t)offset, BUILDS_LOG_PAGE, &entries, e);
     }
     if (r < 0) {
         return r;
@@ -384,7 +251,7 @@ int e2b_build_logs_handler(struct http_request *req, struct err *e)
     int r = find(req, &build, e);
 
     if (r == 0) {
-        r = read_log(req, &build, 0, SIZE_MAX, &entries, e);
+        r = template_read_log(req, &build, 0, SIZE_MAX, &entries, e);
     }
     return r < 0 ? r : e2b_reply_json_take(req, 200, json_pack("{s:o}", "logs", entries), e);
 }

@@ -142,25 +142,6 @@ static int create_from_template(struct http_request *req, const struct wish *w,
     return control_create(gateway_of(req)->control, actor_of(req), &what, answer, e);
 }
 
-/* The template's environment with the request's over it; borrowed or owned by *ret_own. */
-static json_t *env_of(const struct wish *w, json_t **ret_own)
-{
-    cleanup_json json_t *config = NULL;
-    json_t *env;
-
-    if (!w->from.built.id[0] ||
-        json_parse_object(w->from.build.config, strlen(w->from.build.config), &config, NULL) < 0) {
-        return w->env;
-    }
-    env = json_deep_copy(json_object_get(config, "env"));
-    env = env ? env : json_object();
-    if (w->env) {
-        IGNORE_RESULT(json_object_update(env, w->env)); /* both are objects, and memory is there */
-    }
-    *ret_own = env;
-    return env;
-}
-
 /* What commands in it start with, as the template says. */
 static void take_config(struct wish *w)
 {
@@ -183,17 +164,18 @@ static int create_from_snapshot(struct http_request *req, const struct wish *w,
                                 struct control_answer *answer, struct err *e)
 {
     bool built = w->from.built.id[0];
-    cleanup_json json_t *body =
-        json_pack("{s:s, s:I}", "snapshot", built ? w->from.build.snapshot : w->from.snapshot.id,
-                  "timeout_s", (json_int_t)w->timeout_s);
+    cleanup_json json_t *body = built ? template_fork_body(&w->from.build, w->env)
+                                      : json_pack("{s:s}", "snapshot", w->from.snapshot.id);
     cleanup_json json_t *none = json_object();
-    cleanup_json json_t *own = NULL;
     cleanup_sandbox_fork struct sandbox_fork fork = {0};
     struct pollfd watch = http_client_pollfd(req);
     struct control_create what = {.fork = &fork, .watch = &watch};
     int r;
 
-    add_map(body, "env", env_of(w, &own));
+    json_object_set_new(body, "timeout_s", json_integer((json_int_t)w->timeout_s));
+    if (!built) {
+        add_map(body, "env", w->env);
+    }
     add_map(body, "metadata", w->metadata ? w->metadata : none);
     r = sandbox_fork_from_json(body, &fork, e);
     if (r < 0) {

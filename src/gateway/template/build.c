@@ -199,7 +199,9 @@ static int run(struct way *w, const struct template_step *step, struct err *e)
 static const char copy_script[] =
     "set -e; umask 022; from=$1; to=$2; owner=$3; mode=$4; d=/.space-unpacked\n"
     "trap 'rm -rf \"$d\" " ARCHIVE "' EXIT\n"
-    "rm -rf \"$d\"; mkdir -m 700 \"$d\"; tar -xof " ARCHIVE " -C \"$d\"\n"
+    "rm -rf \"$d\"; mkdir -m 700 \"$d\"; z=\n"
+    "if gzip -t " ARCHIVE " 2>/dev/null; then z=z; fi\n" /* not all see it by themselves */
+    "tar -x${z}of " ARCHIVE " -C \"$d\"\n"
     "chown -hR \"$owner\" \"$d\"\n"
     "if [ -n \"$mode\" ]; then find \"$d\" -type f -exec chmod \"$mode\" {} +; fi\n"
     "cd \"$d\"; IFS=; set -- $from\n"

@@ -109,9 +109,8 @@ int template_find_row(struct http_request *req, const char *text, struct templat
     return r == -ENOENT || r == -EINVAL ? template_not_found(text, e) : r;
 }
 
-/* -ENOENT without a word: not one of the project's. */
-static int find_built(struct http_request *req, const char *text, struct template_found *ret,
-                      bool *ret_known, struct err *e)
+int template_find_built(struct http_request *req, const char *text, struct template_found *ret,
+                        bool *ret_known, struct err *e)
 {
     struct db *db = gateway_of(req)->db;
     struct template_tag tag;
@@ -167,7 +166,7 @@ int template_find(struct http_request *req, const char *text, struct template_fo
 {
     cleanup_template_found struct template_found f = {0};
     bool known = false;
-    int r = find_built(req, text, &f, &known, e);
+    int r = template_find_built(req, text, &f, &known, e);
 
     if (r == -ENOENT && !known) {
         r = find_elsewhere(req, text, &f, e);
@@ -177,6 +176,24 @@ int template_find(struct http_request *req, const char *text, struct template_fo
         f = (struct template_found){0};
     }
     return r;
+}
+
+json_t *template_fork_body(const struct build_row *build, json_t *env)
+{
+    cleanup_json json_t *config = NULL;
+    cleanup_json json_t *all = NULL;
+    json_t *body = json_pack("{s:s}", "snapshot", build->snapshot);
+
+    if (!str_empty(build->config) &&
+        json_parse_object(build->config, strlen(build->config), &config, NULL) == 0) {
+        all = json_deep_copy(json_object_get(config, "env"));
+    }
+    all = all ? all : json_object();
+    if (env) {
+        IGNORE_RESULT(json_object_update(all, env)); /* what is no object is refused later */
+    }
+    json_object_set(body, "env", json_is_object(env) || !env ? all : env);
+    return body;
 }
 
 /* --- what a build starts from --- */
