@@ -224,6 +224,7 @@ static int answer_ask(struct cli *cli, bool allow)
 {
     cleanup_json json_t *body = json_pack("{s:b}", "allow", allow);
     cleanup_json json_t *answer = NULL;
+    uint64_t remember_s = cli->args->remember_s;
     cleanup_free char *rest = NULL;
     struct err e = {0};
     uint64_t number = 0;
@@ -233,6 +234,9 @@ static int answer_ask(struct cli *cli, bool allow)
         err_set(&e, -EINVAL, "usage", "'%s' is no number of 'space net show'",
                 cli->args->operands[1]);
         return failed(cli, &e);
+    }
+    if (remember_s > 0) {
+        json_object_set_new(body, "remember_s", json_integer((json_int_t)remember_s));
     }
     rest = xasprintf("/asks/%llu", (unsigned long long)number);
     return net_call(cli, "POST", rest, body, &answer, &e) < 0 ? failed(cli, &e) : CLI_EXIT_OK;

@@ -71,6 +71,7 @@ struct args {
     struct text_list env;
     struct text_list metadata;
     uint64_t timeout_s;
+    uint64_t remember_s;
     bool timeout_given;
     const char *policy;
     const char *network;

@@ -106,6 +106,11 @@ static const struct opt shape_opts[] = {
     OPT_END,
 };
 
+static const struct opt answer_opts[] = {
+    VALUE(OPT_SECONDS, "for", 0, "TIME", remember_s, "how long the answer counts (1h)"),
+    OPT_END,
+};
+
 static const struct opt create_opts[] = {
     VALUE(OPT_LIST, "env", 'e', "NAME[=VALUE]", env,
           "a variable for every command of the sandbox, may be repeated"),
@@ -621,13 +626,13 @@ const struct verb verbs[] = {
         .name = "net approve", .operands = "SANDBOX NUMBER", .group = VERB_SANDBOX,
         .run = verb_net_approve,
         .summary = "let through what a rule 'ask' holds",
-        .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
+        .opts = {.tables = {answer_opts, client_opts}, .min_pos = 2, .max_pos = 2},
     },
     {
         .name = "net deny", .operands = "SANDBOX NUMBER", .group = VERB_SANDBOX,
         .run = verb_net_deny,
         .summary = "refuse what a rule 'ask' holds",
-        .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
+        .opts = {.tables = {answer_opts, client_opts}, .min_pos = 2, .max_pos = 2},
     },
     {
         .name = "net propose", .operands = "SANDBOX", .group = VERB_SANDBOX,

@@ -10,7 +10,7 @@
  *     status   sandbox: {"connections", ..., "open": [...], "asks": [...]}
  *     log      sandbox, after, limit
  *     propose  sandbox: {"rules": [...]}
- *     answer   sandbox, ask, allow
+ *     answer   sandbox, ask, allow, remember_s: for how long it counts
  *     totals   of all together
  *
  * The answer is an object; with a member "error" (as json_error_object() makes it) when it could not be
@@ -26,6 +26,9 @@
 #define NETGATE_SOCKET "network/gateway.sock"
 /* A policy of NETPOLICY_TEXT_MAX with ids, or a page of the log; less than a socket's buffer. */
 #define NETGATE_PACKET_MAX 163840u
+/* How long a person's answer counts: an hour, unless it says so; a month at most. */
+#define NETGATE_REMEMBER_DEFAULT_S 3600
+#define NETGATE_REMEMBER_MAX_S (31 * 86400)
 #define NETGATE_CALL_TIMEOUT_NS (10ull * 1000 * 1000 * 1000)
 
 struct netgate;

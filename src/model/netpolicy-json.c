@@ -118,9 +118,6 @@ static int read_http(size_t i, json_t *object, struct netrule *rule, struct err 
         }
         rule->path = xstrdup(path);
     }
-    if ((rule->path || rule->methods) && rule->action == NETPOLICY_ASK) {
-        return rule_bad(i, "action", "'allow', 'deny' or 'inspect' with methods or path", e);
-    }
     return 0;
 }
 

@@ -23,7 +23,7 @@
  * address may be used. Public ones may, unless the first cidr rule that holds them says "deny"; private ones (all
  * that is not globally reachable: RFC 6890 and its updates) only where a cidr rule allows them.
  *
- * "ask" holds the connection until a person decides. "observe" lets through, to public addresses, what would be
+ * "ask" holds the connection, or with methods or a path each such request, until a person decides. "observe" lets through, to public addresses, what would be
  * denied, and the egress log says so.
  *
  * A policy never changes once made; references are counted and may be held by any thread.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "network/conn-private.h"
+#include "network/hold.h"
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -319,6 +320,23 @@ static void on_intercept_done(void *arg, const struct intercept_result *result)
     worker_post(h->worker, on_handed_back, h);
 }
 
+static struct island *island_of(void *arg)
+{
+    const struct handed_over *h = arg;
+
+    return h->island;
+}
+
+static enum netpolicy_action on_intercept_ask(void *arg, const struct intercept_question *q)
+{
+    const struct handed_over *h = arg;
+    const struct hold_place place = {.worker = h->worker, .island_of = island_of, .arg = arg};
+    const struct ask_what what = {
+        .name = q->name, .addr = q->addr, .port = q->port, .method = q->method, .path = q->path};
+
+    return hold_wait(&place, &what, q->stop_fd);
+}
+
 static void hand_over(struct conn *c)
 {
     struct island *island = c->island;
@@ -331,6 +349,7 @@ static void hand_over(struct conn *c)
         .peeked = c->peeked.data,
         .n_peeked = c->peeked.len,
         .policy = island->policy,
+        .ask = on_intercept_ask,
         .done = on_intercept_done,
         .done_arg = h,
     };
@@ -420,7 +439,8 @@ static void conn_go(struct conn *c)
 /* Also when the asks have changed. */
 static void conn_ask(struct conn *c)
 {
-    enum netpolicy_action answer = island_ask(c->island, c->name, c->dst, c->port);
+    const struct ask_what what = {.name = c->name, .addr = c->dst, .port = c->port};
+    enum netpolicy_action answer = island_ask(c->island, &what);
 
     if (answer == NETPOLICY_ASK) {
         c->state = CONN_ASKING;

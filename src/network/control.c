@@ -149,8 +149,14 @@ static int propose(struct command *cmd, struct err *e)
 
 static int answer_ask(struct command *cmd, struct err *e)
 {
-    return gate_answer(cmd->gate, cmd->sandbox, (uint64_t)json_get_int(cmd->body, "ask", 0),
-                       json_get_bool(cmd->body, "allow", false), e);
+    int64_t remember_s = json_get_int(cmd->body, "remember_s", NETGATE_REMEMBER_DEFAULT_S);
+    const struct gate_answer answer = {
+        .ask = (uint64_t)json_get_int(cmd->body, "ask", 0),
+        .allow = json_get_bool(cmd->body, "allow", false),
+        .remember_s = (uint64_t)MIN(MAX(remember_s, (int64_t)0), (int64_t)NETGATE_REMEMBER_MAX_S),
+    };
+
+    return gate_answer(cmd->gate, cmd->sandbox, &answer, e);
 }
 
 static int totals(struct command *cmd, struct err *e)

@@ -96,7 +96,7 @@ struct work {
     const struct netpolicy *policy;
     uint64_t number;
     size_t limit;
-    bool allow;
+    const struct gate_answer *answer;
     int r;
     json_t *json;
 };
@@ -317,12 +317,14 @@ static void do_answer(void *arg)
 {
     struct work *work = arg;
 
-    work->r = island_answer(work->slot->island, work->number, work->allow);
+    work->r = island_answer(work->slot->island, work->answer->ask, work->answer->allow,
+                            work->answer->remember_s);
 }
 
-int gate_answer(struct gate *gate, const char *sandbox, uint64_t ask, bool allow, struct err *e)
+int gate_answer(struct gate *gate, const char *sandbox, const struct gate_answer *answer,
+                struct err *e)
 {
-    struct work work = {.number = ask, .allow = allow};
+    struct work work = {.answer = answer};
     int r = begin(gate, sandbox, &work, e);
 
     if (r < 0) {
@@ -331,7 +333,7 @@ int gate_answer(struct gate *gate, const char *sandbox, uint64_t ask, bool allow
     worker_call(work.slot->worker, do_answer, &work);
     return work.r < 0 ? err_set(e, work.r, "no_such_ask",
                                 "nothing waits for an answer under the number %llu",
-                                (unsigned long long)ask)
+                                (unsigned long long)answer->ask)
                       : 0;
 }
 

@@ -47,7 +47,12 @@ json_t *gate_log(struct gate *gate, const char *sandbox, uint64_t after, size_t 
 /* The least rules for what was seen. */
 json_t *gate_propose(struct gate *gate, const char *sandbox);
 /* -ENOENT "not_attached", "no_such_ask". */
-MUST_CHECK int gate_answer(struct gate *gate, const char *sandbox, uint64_t ask, bool allow,
+struct gate_answer {
+    uint64_t ask;
+    bool allow;
+    uint64_t remember_s;
+};
+MUST_CHECK int gate_answer(struct gate *gate, const char *sandbox, const struct gate_answer *answer,
                            struct err *e);
 /* Of all together. */
 json_t *gate_totals(struct gate *gate);

@@ -68,6 +68,7 @@ struct http2_stream {
     struct http1_head head;    /* HTTP2_DECIDING and later */
     struct intercept_refusal refusal;
     struct err failed;    /* the thread's; code 0: it is let through */
+    bool asks;            /* a person has to be asked first */
     bool refused;         /* the thread's: see refusal */
     struct plan plan;     /* owned, wiped */
     struct redact redact; /* owned, wiped */

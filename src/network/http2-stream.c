@@ -278,8 +278,12 @@ static void *decide_thread(void *arg)
 {
     struct http2_stream *s = arg;
     struct http2 *h = s->h;
-    int r = intercept_plan(h->c, &s->head, &s->plan, &s->redact, &s->failed);
+    int r = 0;
 
+    s->refused = s->asks && intercept_ask(h->c, &s->head, &s->refusal) != NETPOLICY_ALLOW;
+    if (!s->refused) {
+        r = intercept_plan(h->c, &s->head, &s->plan, &s->redact, &s->failed);
+    }
     if (r < 0 && s->failed.code == 0) {
         err_set(&s->failed, r, NULL, "the credential manager's answer cannot be used");
     }
@@ -376,12 +380,17 @@ void http2_on_request(struct http2_stream *s, bool more)
 {
     struct intercept_refusal why;
     bool good = read_request(s, more, &why);
+    enum netpolicy_action action = NETPOLICY_DENY;
 
     http2_head_done(&s->request); /* trailers may come */
     s->request_error = 0;
-    if (!good || !intercept_judge(s->h->c, &s->head, &why)) {
+    if (good) {
+        action = intercept_judge(s->h->c, &s->head, &why);
+    }
+    s->asks = action == NETPOLICY_ASK;
+    if (action == NETPOLICY_DENY) {
         http2_answer(s, &why);
-    } else if (!intercept_has_plan(s->h->c)) {
+    } else if (!s->asks && !intercept_has_plan(s->h->c)) {
         go_on(s);
     } else if (start_deciding(s) < 0) {
         http2_reset_guest(s, NGHTTP2_REFUSED_STREAM);

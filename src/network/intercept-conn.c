@@ -132,8 +132,12 @@ static int read_head(struct intercept_conn *c, size_t *ret_len)
 static bool judge(struct exchange *x)
 {
     struct intercept_refusal why;
+    enum netpolicy_action action = intercept_judge(x->c, &x->head, &why);
 
-    if (intercept_judge(x->c, &x->head, &why)) {
+    if (action == NETPOLICY_ASK) {
+        action = intercept_ask(x->c, &x->head, &why);
+    }
+    if (action == NETPOLICY_ALLOW) {
         return true;
     }
     intercept_answer(x->c, why.status, why.code, why.message);

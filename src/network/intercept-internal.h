@@ -130,9 +130,12 @@ struct intercept_refusal {
     char code[40]; /* a stable word */
     char message[400];
 };
-/* May this request pass? false: what to answer. */
-bool intercept_judge(struct intercept_conn *c, const struct http1_head *head,
-                     struct intercept_refusal *ret);
+/* May this request pass? NETPOLICY_ASK: intercept_ask() tells. NETPOLICY_DENY: what to answer. */
+enum netpolicy_action intercept_judge(const struct intercept_conn *c, const struct http1_head *head,
+                                      struct intercept_refusal *ret);
+/* Asks a person. Blocks, for minutes. */
+enum netpolicy_action intercept_ask(const struct intercept_conn *c, const struct http1_head *head,
+                                    struct intercept_refusal *ret);
 /* Could something be put into requests on this connection? Only where nobody else can read, to a server known by name. */
 bool intercept_has_plan(const struct intercept_conn *c);
 /* Asks what is to be put in, and what the answer must not show. Blocks. */

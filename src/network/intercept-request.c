@@ -35,16 +35,17 @@ static char *text_of(struct http1_view v)
     return v.p ? xstrndup(v.p, v.len) : xstrdup("");
 }
 
-static bool refuse(struct intercept_refusal *ret, int status, const char *code, const char *message)
+static enum netpolicy_action refuse(struct intercept_refusal *ret, int status, const char *code,
+                                    const char *message)
 {
     ret->status = status;
     snprintf(ret->code, sizeof(ret->code), "%s", code);
     snprintf(ret->message, sizeof(ret->message), "%s", message);
-    return false;
+    return NETPOLICY_DENY;
 }
 
-bool intercept_judge(struct intercept_conn *c, const struct http1_head *head,
-                     struct intercept_refusal *ret)
+enum netpolicy_action intercept_judge(const struct intercept_conn *c, const struct http1_head *head,
+                                      struct intercept_refusal *ret)
 {
     cleanup_free char *method = text_of(head->method);
     cleanup_free char *path = text_of(head->path);
@@ -68,10 +69,31 @@ bool intercept_judge(struct intercept_conn *c, const struct http1_head *head,
     v = netpolicy_judge(c->policy, &q);
     if (v.action == NETPOLICY_ALLOW || v.action == NETPOLICY_INSPECT ||
         netpolicy_observes(c->policy)) {
-        return true;
+        return NETPOLICY_ALLOW;
     }
-    return refuse(ret, 403, v.action == NETPOLICY_ASK ? "approval_needed" : "denied_by_policy",
+    if (v.action == NETPOLICY_ASK) {
+        return NETPOLICY_ASK;
+    }
+    return refuse(ret, 403, "denied_by_policy",
                   "the sandbox's network policy does not let this request pass");
+}
+
+enum netpolicy_action intercept_ask(const struct intercept_conn *c, const struct http1_head *head,
+                                    struct intercept_refusal *ret)
+{
+    cleanup_free char *method = text_of(head->method);
+    cleanup_free char *path = text_of(head->path);
+    const struct intercept_question q = {.name = c->target.name,
+                                         .addr = c->target.addr,
+                                         .port = c->target.port,
+                                         .method = method,
+                                         .path = path,
+                                         .stop_fd = c->stop_fd};
+
+    if (c->target.ask && c->target.ask(c->target.done_arg, &q) == NETPOLICY_ALLOW) {
+        return NETPOLICY_ALLOW;
+    }
+    return refuse(ret, 403, "not_approved", "nobody has approved of this request");
 }
 
 bool intercept_has_plan(const struct intercept_conn *c)

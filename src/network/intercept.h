@@ -45,6 +45,18 @@ struct intercept_result {
     const char *refused;    /* why it was ended by us, a stable word; NULL: it was not */
 };
 
+/* A request that the policy wants a person to decide about. Pointers are borrowed for the call. */
+struct intercept_question {
+    const char *name; /* NULL: an address */
+    struct in_addr addr;
+    uint16_t port;
+    const char *method;
+    const char *path; /* without its query */
+    int stop_fd;      /* readable: do not wait any longer */
+};
+/* From the interceptor's threads; waits. NETPOLICY_ALLOW or NETPOLICY_DENY. */
+typedef enum netpolicy_action (*intercept_ask_fn)(void *arg, const struct intercept_question *q);
+
 typedef void (*intercept_done_fn)(void *arg, const struct intercept_result *result);
 
 /* Copied by intercept_accept(); what it points to is borrowed for the call. */
@@ -61,6 +73,7 @@ struct intercept_target {
     const void *peeked;  /* borrowed */
     size_t n_peeked;     /* at most INTERCEPT_PEEKED_MAX */
     const struct netpolicy *policy; /* borrowed; netpolicy_ref() to keep it: judges the requests */
+    intercept_ask_fn ask;           /* with done_arg; NULL: nobody can be asked */
     intercept_done_fn done;         /* called once, from any thread, unless accept has failed */
     void *done_arg;                 /* borrowed until done has returned */
 };

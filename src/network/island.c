@@ -2,15 +2,14 @@
 #include "network/island.h"
 
 #include "base/clock.h"
+#include "network/hold.h"
 
 #include <arpa/inet.h>
 #include <string.h>
 
 /* A person may be at lunch; programs give up after a minute or two, and come again. */
 #define ASK_WAIT_MS (2ull * 60 * 1000)
-/* How long an answer counts without having become a rule. */
-#define ANSWER_KEEP_MS (60ull * 60 * 1000)
-/* Nobody has answered: the next try asks again. */
+/* Nobody has answered, or only for now: the next try after that asks again. */
 #define SILENCE_KEEP_MS 5000u
 
 struct island *island_new(const struct island_options *options)
@@ -39,7 +38,9 @@ static void stop_listening(struct island *island)
 
 static void ask_free(struct ask *ask)
 {
-    free(ask->name);
+    free((char *)(uintptr_t)ask->what.name);
+    free((char *)(uintptr_t)ask->what.method);
+    free((char *)(uintptr_t)ask->what.path);
     free(ask);
 }
 
@@ -65,6 +66,7 @@ void island_free(struct island *island)
     if (island->intercept) {
         intercept_drop(island->intercept, island->owner.sandbox, NULL);
     }
+    hold_end_all(island);
     forget_asks(island);
     resolver_free(island->resolver);
     egress_done(&island->log);
@@ -120,14 +122,18 @@ void island_set_policy(struct island *island, const struct netpolicy *policy)
 
 /* ---- asks ---- */
 
-static struct ask *find_ask(struct island *island, const char *name, struct in_addr addr,
-                            uint16_t port)
+/* Both NULL, or both the same. */
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? str_eq(a, b) : a == b;
+}
+
+static struct ask *find_ask(struct island *island, const struct ask_what *what)
 {
     for (struct ask *ask = island->asks; ask; ask = ask->next) {
-        bool same = name ? ask->name && str_eq(ask->name, name)
-                         : !ask->name && ask->addr.s_addr == addr.s_addr;
-
-        if (same && ask->port == port) {
+        if (ask->what.port == what->port && same_text(ask->what.name, what->name) &&
+            (what->name || ask->what.addr.s_addr == what->addr.s_addr) &&
+            same_text(ask->what.method, what->method) && same_text(ask->what.path, what->path)) {
             return ask;
         }
     }
@@ -157,10 +163,9 @@ static bool make_room(struct island *island)
     return oldest != NULL;
 }
 
-enum netpolicy_action island_ask(struct island *island, const char *name, struct in_addr addr,
-                                 uint16_t port)
+enum netpolicy_action island_ask(struct island *island, const struct ask_what *what)
 {
-    struct ask *ask = find_ask(island, name, addr, port);
+    struct ask *ask = find_ask(island, what);
 
     if (ask) {
         return ask->answer;
@@ -170,9 +175,10 @@ enum netpolicy_action island_ask(struct island *island, const char *name, struct
     }
     ask = xnew(struct ask);
     ask->number = ++island->last_ask;
-    ask->name = name ? xstrdup(name) : NULL;
-    ask->addr = addr;
-    ask->port = port;
+    ask->what = *what;
+    ask->what.name = what->name ? xstrdup(what->name) : NULL;
+    ask->what.method = what->method ? xstrdup(what->method) : NULL;
+    ask->what.path = what->path ? xstrdup(what->path) : NULL;
     ask->since_ms = clock_wall_ms();
     ask->deadline_ns = deadline_in_ms(ASK_WAIT_MS);
     ask->answer = NETPOLICY_ASK;
@@ -183,13 +189,19 @@ enum netpolicy_action island_ask(struct island *island, const char *name, struct
     return NETPOLICY_ASK;
 }
 
-int island_answer(struct island *island, uint64_t number, bool allow)
+static void asks_changed(struct island *island)
+{
+    conn_asks_changed(island);
+    hold_asks_changed(island);
+}
+
+int island_answer(struct island *island, uint64_t number, bool allow, uint64_t remember_s)
 {
     for (struct ask *ask = island->asks; ask; ask = ask->next) {
         if (ask->number == number && ask->answer == NETPOLICY_ASK) {
             ask->answer = allow ? NETPOLICY_ALLOW : NETPOLICY_DENY;
-            ask->deadline_ns = deadline_in_ms(ANSWER_KEEP_MS);
-            conn_asks_changed(island);
+            ask->deadline_ns = deadline_in_ms(MAX(remember_s * 1000, (uint64_t)SILENCE_KEEP_MS));
+            asks_changed(island);
             return 0;
         }
     }
@@ -217,7 +229,7 @@ static void tick_asks(struct island *island, uint64_t now_ns)
         }
     }
     if (changed) {
-        conn_asks_changed(island);
+        asks_changed(island);
     }
 }
 
@@ -228,12 +240,13 @@ json_t *island_asks_json(const struct island *island)
     for (const struct ask *ask = island->asks; ask; ask = ask->next) {
         char addr[INET_ADDRSTRLEN];
 
-        inet_ntop(AF_INET, &ask->addr, addr, sizeof(addr));
+        inet_ntop(AF_INET, &ask->what.addr, addr, sizeof(addr));
         if (ask->answer == NETPOLICY_ASK) {
-            json_array_append_new(list, json_pack("{s:I, s:s?, s:s, s:i, s:I}", "id",
-                                                  (json_int_t)ask->number, "host", ask->name,
-                                                  "addr", addr, "port", (int)ask->port, "since_ms",
-                                                  (json_int_t)ask->since_ms));
+            json_array_append_new(
+                list, json_pack("{s:I, s:s?, s:s, s:i, s:s?, s:s?, s:I}", "id",
+                                (json_int_t)ask->number, "host", ask->what.name, "addr", addr,
+                                "port", (int)ask->what.port, "method", ask->what.method, "path",
+                                ask->what.path, "since_ms", (json_int_t)ask->since_ms));
         }
     }
     return list;

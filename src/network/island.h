@@ -21,14 +21,21 @@
 struct conn;
 struct guest_question;
 struct handed_over;
+struct hold;
 
-/* Something that only a person can decide: one for each host (or address) and port. */
+/* Something that only a person can decide: a host (or address) and port, or the requests of a method to a path there. */
+struct ask_what {
+    const char *name; /* NULL: an address */
+    struct in_addr addr;
+    uint16_t port;
+    const char *method; /* NULL: a connection */
+    const char *path;   /* with method; without its query */
+};
+
 struct ask {
     struct ask *next; /* owned */
     uint64_t number;
-    char *name; /* owned; NULL: an address */
-    struct in_addr addr;
-    uint16_t port;
+    struct ask_what what; /* its strings are owned */
     uint64_t since_ms;
     uint64_t deadline_ns;
     enum netpolicy_action answer; /* NETPOLICY_ASK: none yet */
@@ -49,7 +56,8 @@ struct island {
     struct handed_over *handed_over;  /* that the interceptor has; they count as connections */
     struct guest_question *questions; /* owned */
     size_t n_questions;
-    struct ask *asks; /* owned */
+    struct ask *asks;   /* owned */
+    struct hold *holds; /* requests that wait for one */
     size_t n_asks;
     uint64_t last_ask;
     uint64_t n_refused; /* connections over the limit */
@@ -73,14 +81,15 @@ void island_listen_take(struct island *island, int tcp_fd, int dns_fd);
 void island_set_policy(struct island *island, const struct netpolicy *policy);
 bool island_tick(struct island *island, uint64_t now_ns);
 /*
- * What a person has said to connections to that name (or address) and port. NETPOLICY_ASK: nothing yet; there is an ask
- * now. Too many of them, or none for too long: NETPOLICY_DENY.
+ * What a person has said to that. NETPOLICY_ASK: nothing yet; there is an ask now. Too many of them, or none for too long:
+ * NETPOLICY_DENY.
  */
-enum netpolicy_action island_ask(struct island *island, const char *name, struct in_addr addr,
-                                 uint16_t port);
+enum netpolicy_action island_ask(struct island *island, const struct ask_what *what);
 json_t *island_asks_json(const struct island *island);
 /* -ENOENT: nobody waits for that any more. */
-MUST_CHECK int island_answer(struct island *island, uint64_t number, bool allow);
+/* For how long it counts: with 0 for what waits now. */
+MUST_CHECK int island_answer(struct island *island, uint64_t number, bool allow,
+                             uint64_t remember_s);
 
 /* ---- conn.c ---- */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The node's API for what a sandbox may reach: the policy, what the network gateway has seen, what it asks. */
+#include "ipc/netgate.h"
 #include "model/netpolicy.h"
 #include "sandbox/network.h"
 #include "sandbox/routes.h"
@@ -133,9 +134,11 @@ int route_network_explain(struct http_request *req, struct err *e)
 
 int route_network_answer(struct http_request *req, struct err *e)
 {
-    static const struct json_field fields[] = {{"allow", JSON_FIELD_BOOL, JSON_REQUIRED}};
+    static const struct json_field fields[] = {{"allow", JSON_FIELD_BOOL, JSON_REQUIRED},
+                                               {"remember_s", JSON_FIELD_INT, 0}};
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     cleanup_json json_t *body = NULL;
+    int64_t remember_s = NETGATE_REMEMBER_DEFAULT_S;
     uint64_t ask = 0;
     int r = route_find(req, &res, e);
 
@@ -148,10 +151,18 @@ int route_network_answer(struct http_request *req, struct err *e)
     if (r == 0 && str_to_u64(http_request_param(req, "ask"), INT64_MAX, &ask) < 0) {
         r = err_set(e, -ENOENT, "no_such_ask", "there is no such question");
     }
+    if (r == 0 && json_object_get(body, "remember_s")) {
+        remember_s = json_get_int(body, "remember_s", -1);
+    }
+    if (r == 0 && (remember_s < 0 || remember_s > NETGATE_REMEMBER_MAX_S)) {
+        r = err_field(e, -EINVAL, "out_of_range", "remember_s", "'remember_s' must be from 0 to %d",
+                      NETGATE_REMEMBER_MAX_S);
+    }
     if (r == 0) {
         r = network_ask_take(res, "answer",
-                             json_pack("{s:I, s:b}", "ask", (json_int_t)ask, "allow",
-                                       json_get_bool(body, "allow", false)),
+                             json_pack("{s:I, s:b, s:I}", "ask", (json_int_t)ask, "allow",
+                                       json_get_bool(body, "allow", false), "remember_s",
+                                       (json_int_t)remember_s),
                              NULL, e);
     }
     return r < 0 ? r : reply_network(req, res, e);

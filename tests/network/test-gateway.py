@@ -360,6 +360,43 @@ def a_policy_that_changes_judges_what_is_open():
     equal(W.island.good("curl", "-sS", "https://%s/again" % GOOD), "hello /again")
 
 
+def a_person_is_asked_about_requests():
+    rules = [{"host": h, "ports": "443", "methods": ["POST"], "path": "/pay", "action": "ask"} for h in (GOOD, H2)]
+    W.island.set_policy(dict(POLICY, rules=rules + POLICY["rules"]))
+
+    def asks():
+        return W.net.ask(op="status", sandbox=SANDBOX)["asks"]
+
+    def post(host, path, *more):
+        return subprocess.Popen(W.island.command("curl", "-sS", "-w", " %{http_code}", "-d", "x", "https://" + host + path, *more),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=W.island.environment())
+    for host, server in ((GOOD, W.good.heads), (H2, W.h2.requests)):
+        equal(W.island.good("curl", "-sS", "https://%s/pay/1" % host), "hello /pay/1", "another method")
+        before = len(server)
+        for allow, want in ((False, b" 403"), (True, b"hello /pay/%d 200")):
+            number = 1 if allow else 2
+            p = post(host, "/pay/%d" % number)
+            until(asks, "the ask is there")
+            ask = asks()[0]
+            equal((ask["host"], ask["port"], ask["method"], ask["path"]), (host, 443, "POST", "/pay/%d" % number))
+            equal(len(server), before, "requests that went out unasked")
+            answer = W.net.ask(op="answer", sandbox=SANDBOX, ask=ask["id"], allow=allow)
+            check("error" not in answer, "answering: %s" % answer)
+            out, err = p.communicate(timeout=WAIT_S)
+            check(out.endswith(want % number if allow else want), "%r %r" % (out, err))
+        # What was said counts for the same request, and for no other.
+        equal(post(host, "/pay/1").communicate(timeout=WAIT_S)[0], b"hello /pay/1 200")
+        p = post(host, "/pay/3")
+        until(asks, "the other one is asked about")
+        W.island.set_policy(dict(POLICY, rules=rules + POLICY["rules"][::-1]))
+        out = p.communicate(timeout=WAIT_S)[0]
+        check(p.returncode != 0 or out.endswith(b" 403"), "a held request outlives its policy: %r" % out)
+        until(lambda: not [e for e in W.island.log_entries() if e.get("open")], "connections end")
+        W.net.ask(op="answer", sandbox=SANDBOX, ask=asks()[0]["id"], allow=False)
+        W.island.set_policy(dict(POLICY, rules=rules + POLICY["rules"]))
+    W.island.set_policy(POLICY)
+
+
 def secrets_are_in_no_log():
     for name in ("gateway.log", "manager.log", "island.log", "internet.log"):
         with open(os.path.join(FOLDER, name), "rb") as f:
@@ -391,7 +428,8 @@ CASES = [
     curl_of_both_versions, python_requests, python_httpx, node_fetch, git_over_https, openssl_s_client, websocket_client,
     grpc_with_a_credential_it_does_not_have, events_come_as_they_are_sent, names_that_no_rule_allows_are_not_asked_for,
     servers_with_other_certificates_get_nothing, nothing_but_tcp_and_questions_leaves,
-    a_policy_that_changes_judges_what_is_open, secrets_are_in_no_log,
+    a_policy_that_changes_judges_what_is_open,
+    a_person_is_asked_about_requests, secrets_are_in_no_log,
 ]
 
 if __name__ == "__main__":
