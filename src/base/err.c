@@ -59,7 +59,7 @@ static const struct {
     {"rate_limited", 429},       {"method_not_allowed", 405}, {"client_too_slow", 408},
     {"websocket_expected", 426}, {"unavailable", 503},        {"bad_answer", 502},
     {"answer_cut", 502},         {"answer_too_large", 502},   {"port_closed", 502},
-    {"snapshot_damaged", 409},
+    {"snapshot_damaged", 409},   {"other_node", 503},
 };
 
 /* A text that was cut inside a UTF-8 character loses the rest of that character, so that JSON can carry it. */

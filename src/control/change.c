@@ -19,7 +19,8 @@ int control_finish_delete_held(struct control *c, const char *id, uint64_t deadl
         return r == -ENOENT ? 0 : r;
     }
     ASSERT(sb.desired == SANDBOX_STATE_DELETED);
-    r = node_client_delete(c->node, id, &call, e);
+    r = control_check_node(c, e);
+    r = r < 0 ? r : node_client_delete(c->node, id, &call, e);
     if (r < 0) {
         return r;
     }

@@ -45,6 +45,11 @@ DEFINE_CLEANUP(struct control *, control_free);
  * a database of one's own, this process is taken to be the only one.
  */
 MUST_CHECK int control_share(struct control *c, struct err *e);
+/*
+ * Is our node the one that the other gateways call so? -ENOTUNIQ "other_node": it is not, and nothing that we could do is
+ * right. Other errors: it cannot be known now; creations, deletions and the reconciler ask again and wait for it.
+ */
+MUST_CHECK int control_check_node(struct control *c, struct err *e);
 /* How many gateways live on the database; 1 without control_share(). */
 unsigned control_gateways(const struct control *c);
 

@@ -123,8 +123,12 @@ static int ask_node(struct control *c, const struct control_actor *actor, struct
                     struct node_sandbox *ret, bool *ret_unreached, struct err *e)
 {
     struct node_call call = {.deadline_ns = cr->deadline_ns};
-    int r;
+    int r = control_check_node(c, e);
 
+    if (r < 0) {
+        *ret_unreached = !cr->taken_over;
+        return r;
+    }
     r = is_fork(cr) ? ask_fork(c, cr, &call, ret, e) : ask_create(c, actor, cr, &call, ret, e);
     *ret_unreached = r < 0 && call.unreached && !cr->taken_over;
     for (size_t i = 0; i < cr->n && r == 0; i++) {

@@ -28,6 +28,7 @@ struct control {
     struct busy *busy;        /* owned */
     struct flights *resumes;  /* owned */
     struct share *share;      /* owned; NULL: no other gateway */
+    bool node_known;          /* atomic: see identity.c */
     char owner[ID_SIZE];      /* this process, in rows and operations */
     int64_t (*now_ms)(void *ctx);
     void *now_ctx;

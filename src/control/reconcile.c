@@ -123,8 +123,11 @@ static int gather(struct pass *p, struct err *e)
     struct control *c = p->c;
     struct sandbox_query all = {0};
     struct node_call call = {.deadline_ns = deadline_in_ms(NODE_CALL_MS)};
-    int r;
+    int r = control_check_node(c, e);
 
+    if (r < 0) {
+        return r;
+    }
     r = db_sandbox_list(c->db, &all, add_seen, p, e);
     if (r < 0) {
         return err_wrap(e, r, "reading the sandboxes");

@@ -254,6 +254,23 @@ static int open_tls(const struct options *opts, struct service *s, struct err *e
     return r;
 }
 
+/* A node that is not there yet is asked later; the wrong one never becomes the right one. */
+static int share_control(struct control *control, struct err *e)
+{
+    struct err why = {0};
+    int r = control_share(control, e);
+
+    if (r < 0) {
+        return r;
+    }
+    r = control_check_node(control, &why);
+    if (r == -ENOTUNIQ) {
+        *e = why;
+        return r;
+    }
+    return 0;
+}
+
 static int open_service(const struct options *opts, struct service *s, struct err *e)
 {
     cleanup_free char *node_url =
@@ -292,7 +309,7 @@ static int open_service(const struct options *opts, struct service *s, struct er
         return r;
     }
     s->control = control_new(&(struct control_opts){.db = s->db, .node = s->node});
-    r = control_share(s->control, e);
+    r = share_control(s->control, e);
     if (r < 0) {
         return r;
     }

@@ -11,8 +11,11 @@
 #include "sandbox/trust.h"
 
 #include <fcntl.h>
+#include <linux/btrfs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -193,6 +196,20 @@ int node_pool_space(const struct node *node, uint64_t *ret_free, uint64_t *ret_t
     }
     *ret_free = (uint64_t)v.f_bavail * v.f_frsize;
     *ret_total = (uint64_t)v.f_blocks * v.f_frsize;
+    return 0;
+}
+
+int node_identity(const struct node *node, char ret[static NODE_IDENTITY_SIZE])
+{
+    struct btrfs_ioctl_fs_info_args info = {0};
+    char fsid[2 * BTRFS_FSID_SIZE + 1];
+    struct stat st;
+
+    if (ioctl(node->pool_fd, BTRFS_IOC_FS_INFO, &info) < 0 || fstat(node->pool_fd, &st) < 0) {
+        return -errno;
+    }
+    hex_encode(info.fsid, BTRFS_FSID_SIZE, fsid);
+    snprintf(ret, NODE_IDENTITY_SIZE, "%s-%llx", fsid, (unsigned long long)st.st_ino);
     return 0;
 }
 

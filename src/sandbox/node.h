@@ -95,4 +95,10 @@ bool node_slot_refused(const struct err *why);
 MUST_CHECK int node_check_room(struct node *node, const struct shape *shape, struct err *e);
 /* Free and total bytes of the pool. */
 MUST_CHECK int node_pool_space(const struct node *node, uint64_t *ret_free, uint64_t *ret_total);
+#define NODE_IDENTITY_SIZE 64
+/*
+ * What tells this node from all others, for as long as its pool lives: the file system's id and the pool's place in it.
+ * Gateways that share a database take care with it that a name is not given to two nodes.
+ */
+MUST_CHECK int node_identity(const struct node *node, char ret[static NODE_IDENTITY_SIZE]);
 const char *node_accel_name(enum qemu_accel accel);

@@ -180,23 +180,26 @@ static int about(struct http_request *req, struct err *e)
     struct node *node = node_of(req);
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
+    char identity[NODE_IDENTITY_SIZE];
     struct utsname host;
     json_t *out;
     int r = node_pool_space(node, &free_bytes, &total_bytes);
+
+    r = r < 0 ? r : node_identity(node, identity);
 
     if (r < 0) {
         return err_wrap(e, r, "looking at the pool");
     }
     uname(&host);
     pthread_mutex_lock(&node->lock);
-    out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:{s:i,s:i,s:i,s:i}}", "version",
-                    SPACE_VERSION, "accel", node_accel_name(node->accel), "accel_why",
-                    node->accel_why, "vmm_version", node->vmm_version, "guest", node->guest_id,
-                    "kernel", host.release, "sandboxes", (json_int_t)node->n_residents,
-                    "pool_free_bytes", (json_int_t)free_bytes, "pool_size_bytes",
-                    (json_int_t)total_bytes, "limits", "vcpus_max", SHAPE_VCPUS_MAX,
-                    "memory_mib_max", SHAPE_MEMORY_MIB_MAX, "disk_mib_max", SHAPE_DISK_MIB_MAX,
-                    "sandboxes_max", NODE_RESIDENTS_MAX);
+    out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:{s:i,s:i,s:i,s:i}}", "id",
+                    identity, "version", SPACE_VERSION, "accel", node_accel_name(node->accel),
+                    "accel_why", node->accel_why, "vmm_version", node->vmm_version, "guest",
+                    node->guest_id, "kernel", host.release, "sandboxes",
+                    (json_int_t)node->n_residents, "pool_free_bytes", (json_int_t)free_bytes,
+                    "pool_size_bytes", (json_int_t)total_bytes, "limits", "vcpus_max",
+                    SHAPE_VCPUS_MAX, "memory_mib_max", SHAPE_MEMORY_MIB_MAX, "disk_mib_max",
+                    SHAPE_DISK_MIB_MAX, "sandboxes_max", NODE_RESIDENTS_MAX);
     pthread_mutex_unlock(&node->lock);
     return http_reply_json_take(req, 200, out, e);
 }

@@ -34,6 +34,7 @@ struct fake_node {
     unsigned asked[FAKE_OP_COUNT_];
     unsigned held[FAKE_OP_COUNT_];
     unsigned made;
+    char id[128]; /* where it listens: another one there is taken for the same */
     struct fake_sandbox sandboxes[SANDBOXES_MAX];
     size_t n_sandboxes;
     int guest_status;
@@ -565,7 +566,9 @@ static int templates(struct http_request *req, struct err *e)
 
 static int node_info(struct http_request *req, struct err *e)
 {
-    return http_reply_json_take(req, 200, json_pack("{s:s}", "accel", "tcg"), e);
+    struct fake_node *n = http_request_ctx(req);
+
+    return http_reply_json_take(req, 200, json_pack("{s:s, s:s}", "id", n->id, "accel", "tcg"), e);
 }
 
 /* With the mutex held. */
@@ -710,6 +713,7 @@ struct fake_node *fake_node_start(const char *socket_path)
 
     pthread_mutex_init(&n->mutex, NULL);
     pthread_cond_init(&n->changed, NULL);
+    snprintf(n->id, sizeof(n->id), "%s", socket_path);
     n->guest_data = BUF_INIT(16u << 20);
     n->stdin_seen = BUF_INIT(16u << 20);
     n->stdin_fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);

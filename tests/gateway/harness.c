@@ -226,14 +226,27 @@ void world_init(struct world *w)
     make_tenant(w, OPERATOR, "operators", "operator");
 }
 
-void world_init_second(struct world *w, const struct world *first)
+static void share_with(struct world *w, const struct world *first)
 {
-    make_place(w);
-    memcpy(w->socket, first->socket, sizeof(w->socket));
     memcpy(w->url, first->url, sizeof(w->url));
     memcpy(w->keys, first->keys, sizeof(w->keys));
     memcpy(w->projects, first->projects, sizeof(w->projects));
     start_gateway(w);
+}
+
+void world_init_second(struct world *w, const struct world *first)
+{
+    make_place(w);
+    memcpy(w->socket, first->socket, sizeof(w->socket));
+    share_with(w, first);
+}
+
+void world_init_second_apart(struct world *w, const struct world *first)
+{
+    make_place(w);
+    snprintf(w->socket, sizeof(w->socket), "%s/node.sock", w->dir);
+    world_start_node(w);
+    share_with(w, first);
 }
 
 void world_done(struct world *w)

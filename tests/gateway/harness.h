@@ -58,6 +58,8 @@ void world_done(struct world *w);
  * the first one.
  */
 void world_init_second(struct world *w, const struct world *first);
+/* The same with a node of its own, which it calls as the first one calls its own. */
+void world_init_second_apart(struct world *w, const struct world *first);
 /* Is there a database that can be shared? */
 bool world_can_share(void);
 /* The gateway dies and comes back on the same database; the node lives on. */

@@ -316,6 +316,37 @@ static void what_a_death_left_is_removed_once_its_lease_is_over(void)
     CHECK_INT(fake_node_count(p.a.node), 0);
 }
 
+/* A second machine whose node has the same name would take the first one's sandboxes for lost. */
+static void a_gateway_with_another_node_touches_nothing(void)
+{
+    PAIR(p);
+    struct err e = {0};
+    char id[ID_SIZE];
+    char other[ID_SIZE] = "";
+
+    world_make(&p.a, ALICE, id);
+    world_done(&p.b);
+    p.b = (struct world){0};
+    world_init_second_apart(&p.b, &p.a);
+    CHECK_INT(control_check_node(p.b.control, &e), -ENOTUNIQ);
+    CHECK_STR(e.reason, "other_node");
+    CHECK_INT(control_reconcile(p.b.control, NULL), -ENOTUNIQ);
+    {
+        struct ask ask = create_of(&p.b, NULL);
+        cleanup_answer struct answer refused = world_ask(&p.b, &ask);
+
+        CHECK_INT(refused.status, 503);
+        CHECK_STR(answer_code(&refused), "other_node");
+    }
+    CHECK_INT(status_at(&p.b, "DELETE", id, ""), 202); /* accepted, and left to who can do it */
+    CHECK_INT(control_reconcile(p.a.control, NULL), 0);
+    CHECK_INT(world_rows(&p.a), 0);
+    CHECK_INT(fake_node_count(p.a.node), 0);
+    world_make(&p.a, ALICE, other);
+    CHECK_INT(control_reconcile(p.b.control, NULL), -ENOTUNIQ);
+    CHECK_INT(fake_node_count(p.a.node), 1);
+}
+
 /* --- the threads --- */
 
 /* Whoever takes the turns: what has to be done is done, by one of them, also when the other is gone. */
@@ -351,4 +382,5 @@ TEST_MAIN(T(both_see_the_same), T(one_key_at_both_makes_one), T(resumes_at_both_
           T(a_creation_at_the_other_is_left_alone), T(a_deletion_at_the_other_ends_a_creation),
           T(a_revoked_key_is_void_at_both), T(tokens_of_one_are_good_at_the_other),
           T(the_quota_is_one), T(a_retry_after_a_death_goes_on_with_the_same_id),
-          T(what_a_death_left_is_removed_once_its_lease_is_over), T(reconcilers_take_turns))
+          T(what_a_death_left_is_removed_once_its_lease_is_over),
+          T(a_gateway_with_another_node_touches_nothing), T(reconcilers_take_turns))
