@@ -69,7 +69,8 @@ static void check_paths(const struct doctor *d, struct finding *f)
 static void check_users(const struct doctor *d, struct finding *f)
 {
     const char *const users[] = {d->host.gateway_user, d->host.sandbox_user,
-                                 d->host.credential_user, d->host.network_user};
+                                 d->host.credential_user, d->host.volume_user,
+                                 d->host.network_user};
 
     for (size_t i = 0; i < ARRAY_SIZE(users); i++) {
         if (!getpwnam(users[i])) {
@@ -78,7 +79,7 @@ static void check_users(const struct doctor *d, struct finding *f)
             return;
         }
     }
-    finding_ok(f, "users %s, %s, %s and %s", users[0], users[1], users[2], users[3]);
+    finding_ok(f, "users %s, %s, %s, %s and %s", users[0], users[1], users[2], users[3], users[4]);
 }
 
 static void check_guest(const struct doctor *d, struct finding *f)

@@ -20,6 +20,7 @@
 #include "http/authority.h"
 #include "http/client.h"
 #include "ipc/netgate.h"
+#include "volume/client.h"
 #include "wire/url.h"
 
 #define HEALTH_MS 1000u
@@ -31,6 +32,7 @@ static const struct {
     [HOST_NODE_MANAGER] = {"node manager", "space-node-manager"},
     [HOST_SANDBOX_MANAGER] = {"sandbox manager", "space-sandbox-manager"},
     [HOST_CREDENTIAL_MANAGER] = {"credential manager", "space-credential-manager"},
+    [HOST_VOLUME_MANAGER] = {"volume manager", "space-volume-manager"},
     [HOST_NETWORK_GATEWAY] = {"network gateway", "space-network-gateway"},
     [HOST_GATEWAY] = {"gateway", "space-gateway"},
 };
@@ -76,6 +78,7 @@ void host_init(struct host *host, const struct args *a)
         .database_password_file =
             a->database_password_file ? host_folder(a->database_password_file, NULL) : NULL,
         .credential_user = host_or(a->credential_user, HOST_CREDENTIAL_USER),
+        .volume_user = host_or(a->volume_user, HOST_VOLUME_USER),
         .network_user = host_or(a->network_user, HOST_NETWORK_USER),
         .resolver = a->resolver,
     };
@@ -282,6 +285,8 @@ int host_health(const struct host *host, enum host_service service, struct err *
     case HOST_CREDENTIAL_MANAGER:
         url = xasprintf("unix:%s/" CREDENTIAL_SOCKET, host->run_dir);
         return host_get(url, "GET", "/v1/health", deadline_in_ms(HEALTH_MS), /* ret */ NULL, e);
+    case HOST_VOLUME_MANAGER:
+        return host_listens(host, VOLUME_SOCKET, e);
     case HOST_NETWORK_GATEWAY:
         return host_listens(host, NETGATE_SOCKET, e);
     case HOST_GATEWAY:

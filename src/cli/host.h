@@ -26,6 +26,7 @@
 #define HOST_GATEWAY_USER "space-gateway"
 #define HOST_SANDBOX_USER "space-sandbox"
 #define HOST_CREDENTIAL_USER "space-credential"
+#define HOST_VOLUME_USER "space-volume"
 #define HOST_NETWORK_USER "space-network"
 #define HOST_LOCK "up.lock"
 #define HOST_STATUS "up.json"
@@ -48,6 +49,7 @@ struct host {
     char *tls_key;
     bool tls_own;     /* made here, by an authority of our own */
     const char *warm; /* how many machines are kept ready; NULL: as the sandbox manager likes */
+    const char *volume_user;
     const char *network_user;
     const char *resolver; /* NULL: what the host uses */
 };
@@ -56,6 +58,7 @@ enum host_service {
     HOST_NODE_MANAGER,
     HOST_SANDBOX_MANAGER,
     HOST_CREDENTIAL_MANAGER,
+    HOST_VOLUME_MANAGER,
     HOST_NETWORK_GATEWAY,
     HOST_GATEWAY,
     HOST_SERVICE_COUNT_

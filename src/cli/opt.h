@@ -51,6 +51,7 @@ struct args {
     const char *gateway_user;
     const char *sandbox_user;
     const char *credential_user;
+    const char *volume_user;
     const char *network_user;
     const char *resolver;
     uint64_t pool_mib;
@@ -82,6 +83,7 @@ struct args {
     bool off;
     bool light;
     bool wake;
+    bool drop_snapshots;
     bool verbose;
     const char *snapshot;
     uint64_t count;

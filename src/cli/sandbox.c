@@ -395,6 +395,21 @@ void sandbox_print_object(struct cli *cli, json_t *object)
     }
 }
 
+/* How old is what is in the object store? Nothing is shown where nothing is, or nobody can tell. */
+static void print_stored(struct cli *cli, const char *id)
+{
+    cleanup_free char *target = xasprintf("/v1/sandboxes/%s/stored", id);
+    cleanup_json json_t *stored = NULL;
+    char age[32];
+
+    if (cli_call(cli, "GET", target, /* body */ NULL, &stored, /* e */ NULL) == 0) {
+        ui_age((uint64_t)MAX(json_get_int(stored, "age_ms", 0), (int64_t)0) / 1000, age,
+               sizeof(age));
+        printf("%s%-16s%s  %s ago\n", ui_out_colour(&cli->ui, UI_DIM), "stored",
+               ui_out_colour(&cli->ui, UI_PLAIN), age);
+    }
+}
+
 int verb_info(struct cli *cli)
 {
     cleanup_json json_t *sandbox = NULL;
@@ -416,6 +431,7 @@ int verb_info(struct cli *cli)
         cli_print_json(cli, sandbox);
     } else {
         sandbox_print_object(cli, sandbox);
+        print_stored(cli, id);
     }
     return CLI_EXIT_OK;
 }

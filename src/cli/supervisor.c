@@ -314,6 +314,7 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
     cleanup_free char *gateway_dir =
         xasprintf("%s/gateway", h->state_dir); /* all that it may see */
     cleanup_free char *credential_dir = xasprintf("%s/credential", h->state_dir);
+    cleanup_free char *volume_dir = xasprintf("%s/volume", h->state_dir);
     const char *argvs[HOST_SERVICE_COUNT_][SERVICE_ARGS_MAX] = {
         [HOST_NODE_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir,
                                "--user", h->sandbox_user, "--cgroup", cgroup},
@@ -324,15 +325,16 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
                                      h->run_dir, "--gateway-user", h->gateway_user,
                                      "--sandbox-user", h->sandbox_user, "--network-user",
                                      h->network_user},
+        [HOST_VOLUME_MANAGER] = {program, "--state-dir", volume_dir, "--run-dir", h->run_dir,
+                                 "--peer-user", h->sandbox_user},
         [HOST_NETWORK_GATEWAY] = {program, "--run-dir", h->run_dir, "--peer-user", h->sandbox_user,
                                   h->resolver ? "--resolver" : NULL, h->resolver},
         [HOST_GATEWAY] = {program, "--state-dir", gateway_dir, "--run-dir", h->run_dir, "--listen",
                           h->listen},
     };
     const char *const users[HOST_SERVICE_COUNT_] = {
-        [HOST_SANDBOX_MANAGER] = h->sandbox_user,
-        [HOST_CREDENTIAL_MANAGER] = h->credential_user,
-        [HOST_NETWORK_GATEWAY] = h->network_user,
+        [HOST_SANDBOX_MANAGER] = h->sandbox_user, [HOST_CREDENTIAL_MANAGER] = h->credential_user,
+        [HOST_VOLUME_MANAGER] = h->volume_user,   [HOST_NETWORK_GATEWAY] = h->network_user,
         [HOST_GATEWAY] = h->gateway_user,
     };
     struct service *s = &sup->services[which];

@@ -67,6 +67,19 @@ int verb_pause(struct cli *cli)
     return sandbox_each(cli, "pausing", /* missing_ok */ false, pause_one);
 }
 
+static int suspend_one(struct cli *cli, const char *id, json_t **ret, struct err *e)
+{
+    cleanup_json json_t *body = json_pack("{s:b, s:b}", "wake_on_request", cli->args->wake,
+                                          "drop_snapshots", cli->args->drop_snapshots);
+
+    return sandbox_post(cli, id, "suspend", body, ret, e);
+}
+
+int verb_suspend(struct cli *cli)
+{
+    return sandbox_each(cli, "suspending", /* missing_ok */ false, suspend_one);
+}
+
 int verb_resume(struct cli *cli)
 {
     return sandbox_each(cli, "resuming", /* missing_ok */ false, resume_one);

@@ -187,6 +187,8 @@ static int up_setup(struct supervisor *sup, const struct host *host, const struc
                           host->sandbox_user,
                           "--credential-user",
                           host->credential_user,
+                          "--volume-user",
+                          host->volume_user,
                           "--network-user",
                           host->network_user,
                           "--pool-mib",

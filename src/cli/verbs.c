@@ -70,6 +70,8 @@ static const struct opt up_opts[] = {
           "who the sandbox manager runs as (space-sandbox)"),
     VALUE(OPT_TEXT, "credential-user", 0, "USER", credential_user,
           "who the credential manager runs as (space-credential)"),
+    VALUE(OPT_TEXT, "volume-user", 0, "USER", volume_user,
+          "who the volume manager runs as (space-volume)"),
     VALUE(OPT_TEXT, "network-user", 0, "USER", network_user,
           "who the network gateway runs as (space-network)"),
     VALUE(OPT_TEXT, "resolver", 0, "ADDRESS[:PORT]", resolver,
@@ -178,6 +180,13 @@ static const struct opt cp_opts[] = {
 static const struct opt pause_opts[] = {
     FLAG("light", 0, light, "without a full snapshot: quicker, but lost with the host"),
     FLAG("wake", 0, wake, "the next command or file request resumes it"),
+    OPT_END,
+};
+
+static const struct opt suspend_opts[] = {
+    FLAG("wake", 0, wake, "the next command or file request restores it"),
+    FLAG("drop-snapshots", 0, drop_snapshots,
+         "also when it has snapshots that are to be kept: they go"),
     OPT_END,
 };
 
@@ -388,8 +397,15 @@ const struct verb verbs[] = {
         .opts = {.tables = {pause_opts, client_opts}, .min_pos = 1, .max_pos = ANY},
     },
     {
+        .name = "suspend", .operands = "SANDBOX...", .group = VERB_TIME, .run = verb_suspend,
+        .summary = "move sandboxes to the object store, encrypted, until they are resumed",
+        .about = "Memory, processes and disk go to the store, and the node keeps nothing. 'space resume' brings them back,\n"
+                 "here or on another node. Snapshots go; 'space info' shows how old what is stored is.",
+        .opts = {.tables = {suspend_opts, client_opts}, .min_pos = 1, .max_pos = ANY},
+    },
+    {
         .name = "resume", .operands = "SANDBOX...", .group = VERB_TIME, .run = verb_resume,
-        .summary = "let paused sandboxes go on",
+        .summary = "let paused and suspended sandboxes go on",
         .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = ANY},
     },
     {

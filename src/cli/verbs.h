@@ -65,6 +65,7 @@ int verb_net_approve(struct cli *cli);
 int verb_net_deny(struct cli *cli);
 int verb_net_propose(struct cli *cli);
 int verb_pause(struct cli *cli);
+int verb_suspend(struct cli *cli);
 int verb_resume(struct cli *cli);
 int verb_snapshot(struct cli *cli);
 int verb_snapshot_ls(struct cli *cli);

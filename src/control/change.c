@@ -21,6 +21,7 @@ int control_finish_delete_held(struct control *c, const char *id, uint64_t deadl
     ASSERT(sb.desired == SANDBOX_STATE_DELETED);
     r = control_check_node(c, e);
     r = r < 0 ? r : node_client_delete(c->node, id, &call, e);
+    r = r < 0 ? r : control_forget_stored(c, &sb, &call, e);
     if (r < 0) {
         return r;
     }

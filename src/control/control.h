@@ -141,6 +141,21 @@ bool control_may_wake(const struct sandbox *sb);
 MUST_CHECK int control_wake(struct control *c, const struct control_actor *actor, const char *id,
                             struct sandbox *ret, struct err *e);
 
+/*
+ * To the object store: the node keeps nothing of it. Resuming restores it; with wakes, the next request to its inside does.
+ * Without drop_snapshots, one that has snapshots to be kept is not suspended: -ESTALE "snapshots_kept".
+ */
+struct control_suspend {
+    bool wakes;
+    bool drop_snapshots;
+};
+MUST_CHECK int control_suspend(struct control *c, const struct control_actor *actor, const char *id,
+                               const struct control_suspend *how, struct sandbox *ret,
+                               struct err *e);
+/* Since when is it stored: {"modified_ms"}. -ENOENT "not_stored". *ret is ended with json_decref(). */
+MUST_CHECK int control_stored(struct control *c, const struct control_actor *actor, const char *id,
+                              json_t **ret, struct err *e);
+
 struct control_rollback {
     char before[ID_SIZE]; /* the snapshot of the present as it was */
     bool cold; /* its processes were not in the snapshot: it started fresh from the disk */

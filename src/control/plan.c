@@ -44,12 +44,18 @@ static struct plan plan_state(const struct sandbox *row, const struct node_sandb
         if (row->desired == SANDBOX_STATE_PAUSED) {
             return (struct plan){.step = PLAN_PAUSE};
         }
+        if (row->desired == SANDBOX_STATE_SUSPENDED) {
+            return (struct plan){.step = PLAN_SUSPEND};
+        }
         return observe(row, SANDBOX_STATE_RUNNING, reason);
     case SANDBOX_STATE_STOPPED:
         return observe(row, SANDBOX_STATE_STOPPED, reason ? reason : "the machine has stopped");
     case SANDBOX_STATE_PAUSED:
         if (row->desired == SANDBOX_STATE_STOPPED) {
             return (struct plan){.step = PLAN_STOP};
+        }
+        if (row->desired == SANDBOX_STATE_SUSPENDED) {
+            return (struct plan){.step = PLAN_SUSPEND};
         }
         if (row->observed == SANDBOX_STATE_RESUMING && row->desired == SANDBOX_STATE_RUNNING) {
             return (struct plan){.step = PLAN_RESUME};
@@ -114,6 +120,12 @@ struct plan plan_sandbox(const struct plan_input *in)
     }
     if (in->node) {
         return plan_present(in);
+    }
+    if (in->row->observed == SANDBOX_STATE_SUSPENDING) {
+        return (struct plan){.step = PLAN_SUSPEND};
+    }
+    if (in->row->observed == SANDBOX_STATE_RESTORING) {
+        return observe(in->row, SANDBOX_STATE_SUSPENDED, "the restore did not finish");
     }
     if (lives_on_node(in->row->observed)) {
         return observe(in->row, SANDBOX_STATE_FAILED,

@@ -12,6 +12,9 @@
  *   desired stopped       running, paused       stop it
  *   desired paused        running               pause it
  *   resuming              paused                resume it: whoever was at it has died
+ *   desired suspended     running, paused       suspend it
+ *   suspending            does not have it      ask: what it answers is that it is stored, or that it is lost
+ *   restoring             does not have it      suspended: the restore did not finish
  *   running, paused, ...  does not have it      failed: it is lost
  *   another state         running, paused,      observed follows, where the table of states allows it
  *                         stopped, failed
@@ -40,6 +43,7 @@ enum plan_step {
     PLAN_STOP,
     PLAN_PAUSE,
     PLAN_RESUME,
+    PLAN_SUSPEND,
     PLAN_POLICY,
     PLAN_NETWORK,
     PLAN_END_TIME,

@@ -113,6 +113,17 @@ MUST_CHECK int control_begin_move(struct control *c, const struct control_actor 
 MUST_CHECK int control_end_move(struct control *c, const struct control_actor *actor,
                                 const char *id, struct control_end *m, struct sandbox *ret,
                                 struct err *e);
+/* One action on the node, in the middle of a move. On failure the move is taken back. */
+struct control_step {
+    const char *action;
+    const json_t *body;
+    struct control_begin *begin;
+    struct busy_hold *hold;
+    uint64_t deadline_ns;
+};
+MUST_CHECK int control_step(struct control *c, const struct control_actor *actor, const char *id,
+                            const struct control_step *step, struct node_sandbox *ret,
+                            json_t **ret_json, struct err *e);
 /* Looks whose it is, then waits for its turn with the sandbox. */
 MUST_CHECK int control_hold(struct control *c, const struct control_actor *actor, const char *id,
                             uint64_t deadline_ns, struct busy_hold **ret, struct err *e);
@@ -131,5 +142,19 @@ MUST_CHECK int control_end_by_pause(struct control *c, const struct control_acto
                                     const char *id, bool wakes, struct err *e);
 MUST_CHECK int control_end_by_stop(struct control *c, const struct control_actor *actor,
                                    const char *id, struct err *e);
+
+/* suspend.c. Whose project it is. */
+MUST_CHECK int control_organisation(struct control *c, const char *project,
+                                    char ret[static ID_SIZE], struct err *e);
+/* As control_resume(), by who holds it, for one that is suspended. */
+MUST_CHECK int control_restore_held(struct control *c, const struct control_actor *actor,
+                                    const char *id, struct busy_hold *hold, unsigned by,
+                                    struct err *e);
+/* PLAN_SUSPEND: asks the node to suspend it, or whether it has. */
+MUST_CHECK int control_suspend_row(struct control *c, const struct sandbox *row,
+                                   struct node_call *call, struct err *e);
+/* What the object store has of one that no node has. */
+MUST_CHECK int control_forget_stored(struct control *c, const struct sandbox *row,
+                                     struct node_call *call, struct err *e);
 
 int control_not_found(struct err *e);

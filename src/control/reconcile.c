@@ -165,6 +165,8 @@ static int drive_node(struct control *c, const struct sandbox *row, enum plan_st
     case PLAN_RESUME:
         return node_client_act(c->node, row->id, "resume", /* body */ NULL, call, &node,
                                /* ret_json */ NULL, e);
+    case PLAN_SUSPEND:
+        return control_suspend_row(c, &now, call, e);
     case PLAN_NETWORK:
         return node_client_set_network(c->node, row->id, now.network, call, e);
     case PLAN_END_TIME:
@@ -194,6 +196,7 @@ static int act_on_row(struct pass *p, const struct sandbox *row, const struct pl
     case PLAN_STOP:
     case PLAN_PAUSE:
     case PLAN_RESUME:
+    case PLAN_SUSPEND:
     case PLAN_POLICY:
     case PLAN_NETWORK:
     case PLAN_END_TIME:
@@ -224,6 +227,7 @@ static const char *step_name(enum plan_step step)
         [PLAN_STOP] = "stopped",
         [PLAN_PAUSE] = "paused",
         [PLAN_RESUME] = "resumed",
+        [PLAN_SUSPEND] = "suspended",
         [PLAN_POLICY] = "told its policy",
         [PLAN_NETWORK] = "told its network policy",
         [PLAN_END_TIME] = "told its end",

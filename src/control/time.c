@@ -32,18 +32,9 @@ static void take_back(struct control *c, const struct control_actor *actor, cons
     control_kick(c);
 }
 
-/* One action on the node, in the middle of a move. On failure the move is taken back. */
-struct step {
-    const char *action;
-    const json_t *body;
-    struct control_begin *begin;
-    struct busy_hold *hold;
-    uint64_t deadline_ns;
-};
-
-static int ask_step(struct control *c, const struct control_actor *actor, const char *id,
-                    const struct step *step, struct node_sandbox *ret, json_t **ret_json,
-                    struct err *e)
+int control_step(struct control *c, const struct control_actor *actor, const char *id,
+                 const struct control_step *step, struct node_sandbox *ret, json_t **ret_json,
+                 struct err *e)
 {
     struct pollfd cancel = {.fd = busy_cancel_fd(step->hold), .events = POLLIN};
     struct node_call call = {.deadline_ns = step->deadline_ns, .watch = &cancel};
@@ -94,8 +85,9 @@ static int pause_it(struct control *c, const struct control_actor *actor, const 
     if (r < 0 || ret->observed == SANDBOX_STATE_PAUSED) {
         return r;
     }
-    r = ask_step(c, actor, id, &(struct step){"pause", body, &begin, hold, deadline_ns}, &node,
-                 /* ret_json */ NULL, e);
+    r = control_step(c, actor, id, &(struct control_step){"pause", body, &begin, hold, deadline_ns},
+                     &node,
+                     /* ret_json */ NULL, e);
     return r < 0 ? r : control_end_move(c, actor, id, &end, ret, e);
 }
 
@@ -135,7 +127,7 @@ static int resume_held(struct control *c, const struct control_actor *actor, con
         .desired = SANDBOX_STATE_RUNNING,
         .node = &node,
     };
-    struct step step = {"resume", NULL, &begin, hold, deadline_in_ms(CONTROL_CREATE_MS)};
+    struct control_step step = {"resume", NULL, &begin, hold, deadline_in_ms(CONTROL_CREATE_MS)};
     const char *action = by == SANDBOX_BY_POLICY ? "sandbox.wake" : "sandbox.resume";
     int r;
 
@@ -143,8 +135,23 @@ static int resume_held(struct control *c, const struct control_actor *actor, con
     if (r < 0 || sb.observed == SANDBOX_STATE_RUNNING) {
         return r;
     }
-    r = ask_step(c, actor, id, &step, &node, /* ret_json */ NULL, e);
+    r = control_step(c, actor, id, &step, &node, /* ret_json */ NULL, e);
     return r < 0 ? r : control_end_move(c, actor, id, &end, /* ret */ NULL, e);
+}
+
+/* What it is now, before somebody else was at it, decides. */
+static int resume_or_restore(struct control *c, const struct control_actor *actor, const char *id,
+                             struct busy_hold *hold, unsigned by, struct err *e)
+{
+    cleanup_sandbox struct sandbox sb = {0};
+    int r = control_get(c, actor, id, &sb, e);
+
+    if (r < 0) {
+        return r;
+    }
+    return sb.observed == SANDBOX_STATE_SUSPENDED || sb.observed == SANDBOX_STATE_RESTORING
+               ? control_restore_held(c, actor, id, hold, by, e)
+               : resume_held(c, actor, id, hold, by, e);
 }
 
 static int resume(struct control *c, const struct control_actor *actor, const char *id, unsigned by,
@@ -166,7 +173,7 @@ static int resume(struct control *c, const struct control_actor *actor, const ch
 
         r = busy_enter(c->busy, id, 0, deadline_ns, &hold, &mine);
         if (r == 0) {
-            r = resume_held(c, actor, id, hold, by, &mine);
+            r = resume_or_restore(c, actor, id, hold, by, &mine);
             busy_leave(hold);
         }
         flight_land(flight, r, &mine);
@@ -191,7 +198,8 @@ int control_resume(struct control *c, const struct control_actor *actor, const c
 bool control_may_wake(const struct sandbox *sb)
 {
     return sb->desired == SANDBOX_STATE_RUNNING &&
-           (sb->observed == SANDBOX_STATE_PAUSED || sb->observed == SANDBOX_STATE_RESUMING);
+           (sb->observed == SANDBOX_STATE_PAUSED || sb->observed == SANDBOX_STATE_RESUMING ||
+            sb->observed == SANDBOX_STATE_SUSPENDED || sb->observed == SANDBOX_STATE_RESTORING);
 }
 
 int control_wake(struct control *c, const struct control_actor *actor, const char *id,
@@ -251,7 +259,7 @@ int control_rollback(struct control *c, const struct control_actor *actor, const
     struct control_begin begin;
     struct control_change change = {
         .id = id, .project = actor->project, .decide = decide_rolled_back, .ctx = &node};
-    struct step step = {"rollback", body, &begin, NULL, deadline_in_ms(CONTROL_CREATE_MS)};
+    struct control_step step = {"rollback", body, &begin, NULL, deadline_in_ms(CONTROL_CREATE_MS)};
     int r;
 
     ASSERT(c && actor && id && snapshot && ret && ret_how && body);
@@ -264,7 +272,7 @@ int control_rollback(struct control *c, const struct control_actor *actor, const
         return r;
     }
     step.hold = hold;
-    r = ask_step(c, actor, id, &step, &node, &answer, e);
+    r = control_step(c, actor, id, &step, &node, &answer, e);
     if (r < 0) {
         return r;
     }

@@ -35,6 +35,8 @@ static const struct http_route routes[] = {
     {"POST", SB "/start", sandbox_start_handler, 0},
     {"POST", SB "/pause", sandbox_pause_handler, 0},
     {"POST", SB "/resume", sandbox_resume_handler, 0},
+    {"POST", SB "/suspend", sandbox_suspend_handler, 0},
+    {"GET", SB "/stored", sandbox_stored_handler, 0},
     {"POST", SB "/snapshots", snapshot_create_handler, 0},
     {"GET", SB "/snapshots", snapshot_list_handler, 0},
     {"GET", SNAPSHOT, snapshot_get_handler, 0},
@@ -376,6 +378,7 @@ static const char *how_to_go_on(enum sandbox_state state)
 {
     switch (state) {
     case SANDBOX_STATE_PAUSED:
+    case SANDBOX_STATE_SUSPENDED:
         return ": resume it first";
     case SANDBOX_STATE_STOPPED:
     case SANDBOX_STATE_FAILED:

@@ -134,6 +134,8 @@ int sandbox_start_handler(struct http_request *req, struct err *e);
 
 int sandbox_pause_handler(struct http_request *req, struct err *e);
 int sandbox_resume_handler(struct http_request *req, struct err *e);
+int sandbox_suspend_handler(struct http_request *req, struct err *e);
+int sandbox_stored_handler(struct http_request *req, struct err *e);
 int sandbox_rollback_handler(struct http_request *req, struct err *e);
 int sandbox_fork_handler(struct http_request *req, struct err *e);
 int snapshot_create_handler(struct http_request *req, struct err *e);

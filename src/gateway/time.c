@@ -229,6 +229,45 @@ int sandbox_resume_handler(struct http_request *req, struct err *e)
     return r < 0 ? r : reply_sandbox(req, 200, &sb, e);
 }
 
+int sandbox_suspend_handler(struct http_request *req, struct err *e)
+{
+    static const struct json_field fields[] = {
+        {"wake_on_request", JSON_FIELD_BOOL, JSON_NULLABLE},
+        {"drop_snapshots", JSON_FIELD_BOOL, JSON_NULLABLE},
+    };
+    cleanup_sandbox struct sandbox sb = {0};
+    cleanup_json json_t *body = NULL;
+    int r = owned_body(req, &body, e);
+
+    if (r == 0) {
+        r = json_check_object(body, fields, ARRAY_SIZE(fields), e);
+    }
+    if (r == 0) {
+        const struct control_suspend how = {json_get_bool(body, "wake_on_request", false),
+                                            json_get_bool(body, "drop_snapshots", false)};
+
+        r = control_suspend(gateway_of(req)->control, actor_of(req), id_of(req), &how, &sb, e);
+    }
+    return r < 0 ? r : reply_sandbox(req, 200, &sb, e);
+}
+
+int sandbox_stored_handler(struct http_request *req, struct err *e)
+{
+    cleanup_json json_t *stored = NULL;
+    int64_t at_ms;
+    int r = control_stored(gateway_of(req)->control, actor_of(req), id_of(req), &stored, e);
+
+    if (r < 0) {
+        return r;
+    }
+    at_ms = json_get_int(stored, "modified_ms", 0);
+    return http_reply_json_take(
+        req, 200,
+        json_pack("{s:I, s:I}", "stored_at_ms", (json_int_t)at_ms, "age_ms",
+                  (json_int_t)MAX(control_now_ms(gateway_of(req)->control) - at_ms, (int64_t)0)),
+        e);
+}
+
 /* The sandbox object with two fields more. */
 static int reply_rollback(struct http_request *req, const struct sandbox *sb,
                           const struct control_rollback *how, struct err *e)

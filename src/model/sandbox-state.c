@@ -63,7 +63,7 @@ static const struct moves states[SANDBOX_STATE_COUNT_] = {
             .name = "suspending",
             .client = TO(DELETING),
             .policy = TO(DELETING),
-            .node = TO(SUSPENDED) | TO(PAUSED) | TO(FAILED),
+            .node = TO(SUSPENDED) | TO(PAUSED) | TO(RUNNING) | TO(FAILED),
             .transient = true,
         },
     [SANDBOX_STATE_SUSPENDED] =

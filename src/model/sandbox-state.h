@@ -17,7 +17,8 @@
  *                                                                 node: running (a request woke it), failed
  *   resuming    a machine is coming up again, from memory or      node: running, or back to where it came from
  *               cold from the disk of a stopped or failed one           (paused, stopped), failed
- *   suspending  as paused, and an upload under way                node: suspended, paused (it could not), failed
+ *   suspending  as paused, and an upload under way                node: suspended, back to where it came from
+ *                                                                       (paused, running), failed
  *   suspended   only the artifacts in the object store            client, policy: restoring
  *   restoring   artifacts are being fetched                       node: running, suspended (it could not), failed
  *   stopping    a machine that is shutting down                   node: stopped, failed

@@ -291,6 +291,32 @@ int checkpoint_open(const struct node *node, const char *sandbox_id, uint32_t n,
     return 0;
 }
 
+int checkpoint_make(const struct node *node, const char *sandbox_id, uint32_t n,
+                    struct checkpoint_files *ret, struct err *e)
+{
+    cleanup_close int dir_fd = open_dir(node, sandbox_id, n, /* make */ true);
+    cleanup_close int memory_fd =
+        dir_fd < 0 ? dir_fd : fs_open_beneath(dir_fd, "memory", O_RDWR | O_CREAT | O_EXCL, 0600);
+    cleanup_close int device_fd =
+        memory_fd < 0 ? memory_fd
+                      : fs_open_beneath(dir_fd, "device", O_RDWR | O_CREAT | O_EXCL, 0600);
+
+    if (device_fd < 0) {
+        return err_wrap(e, device_fd, "making the checkpoint's files");
+    }
+    *ret = (struct checkpoint_files){TAKE_FD(memory_fd), TAKE_FD(device_fd)};
+    return 0;
+}
+
+/* Read by the VMM's user from now on, written by nobody. */
+int checkpoint_keep(const struct checkpoint_files *files, struct err *e)
+{
+    if (fchmod(files->memory_fd, 0444) < 0 || fchmod(files->device_fd, 0444) < 0) {
+        return err_wrap(e, -errno, "storing the checkpoint");
+    }
+    return 0;
+}
+
 int checkpoint_remove(const struct node *node, const char *sandbox_id, uint32_t n)
 {
     cleanup_close int outer =

@@ -38,6 +38,10 @@ struct checkpoint_files {
 /* -EIO "snapshot_damaged": a file is missing, or not as long as the memory of ram_bytes that was saved. */
 MUST_CHECK int checkpoint_open(const struct node *node, const char *sandbox_id, uint32_t n,
                                uint64_t ram_bytes, struct checkpoint_files *ret, struct err *e);
+/* Empty files for a checkpoint that comes from elsewhere; then they are filled, synced, and kept. */
+MUST_CHECK int checkpoint_make(const struct node *node, const char *sandbox_id, uint32_t n,
+                               struct checkpoint_files *ret, struct err *e);
+MUST_CHECK int checkpoint_keep(const struct checkpoint_files *files, struct err *e);
 MUST_CHECK int checkpoint_remove(const struct node *node, const char *sandbox_id, uint32_t n);
 MUST_CHECK int checkpoint_exclusive_bytes(const struct node *node, const char *sandbox_id,
                                           uint32_t n, uint64_t *ret);

@@ -48,6 +48,7 @@ static void describe_child(const struct forking *f, size_t i, struct record *rec
     rec->end_at_ms = f->wish->end_at_ms;
     rec->at_end = f->wish->at_end;
     rec->paused_at_ms = 0;
+    rec->durable_at_ms = 0;
     memcpy(rec->origin, parent->id, sizeof(rec->origin));
     /* The snapshot of a fork goes with it: then its life began after the one before. */
     rec->origin_n = f->wish->snapshot ? f->from->n : f->from->parent_n;

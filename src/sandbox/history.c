@@ -108,6 +108,29 @@ int history_read(struct resident *res, json_t **ret, struct err *e)
     return 0;
 }
 
+void history_take_over(struct resident *res, const json_t *history)
+{
+    cleanup_buf struct buf text = BUF_INIT(2 * HISTORY_BYTES_MAX);
+    char name[40];
+    json_t *entry;
+    size_t i;
+    int r = 0;
+
+    json_array_foreach(history, i, entry)
+    {
+        r = r < 0 ? r : json_write(entry, &text);
+        r = r < 0 ? r : buf_add_str(&text, "\n");
+    }
+    file_name(res, name);
+    if (r == 0) {
+        r = fs_write_file_durable(res->node->records_fd, name, buf_str(&text), text.len, 0600);
+    }
+    if (r < 0) {
+        log_warn(&(struct log_ctx){.sandbox = res->record.id},
+                 "its earlier history cannot be written, ignoring: %s", strerror(-r));
+    }
+}
+
 int history_remove(struct resident *res)
 {
     char name[40];

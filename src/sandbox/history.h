@@ -15,4 +15,6 @@ struct resident;
 void history_add(struct resident *res, const char *event, const char *fmt, ...) PRINTF(3, 4);
 /* An array, oldest first. */
 MUST_CHECK int history_read(struct resident *res, json_t **ret, struct err *e);
+/* Begins with what another node had written: such an array, or NULL. */
+void history_take_over(struct resident *res, const json_t *history);
 MUST_CHECK int history_remove(struct resident *res);

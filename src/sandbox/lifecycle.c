@@ -13,6 +13,7 @@
 #include "sandbox/history.h"
 #include "sandbox/pause.h"
 #include "sandbox/rollback.h"
+#include "sandbox/suspend.h"
 #include "sandbox/template.h"
 
 #include <fcntl.h>
@@ -238,6 +239,18 @@ int lifecycle_remove_all(struct resident *res, struct err *e)
     return 0;
 }
 
+/* What of it is in the object store. Its machine ends first: a store that is away keeps no machine running. */
+static int forget_stored(struct resident *res, struct err *e)
+{
+    int r;
+
+    if (res->record.durable_at_ms == 0) {
+        return 0;
+    }
+    r = bring_down(res, e);
+    return r < 0 ? r : suspend_forget(res->node, res->record.org, res->record.id, e);
+}
+
 int lifecycle_delete(struct resident *res, struct err *e)
 {
     struct err note = {0};
@@ -252,7 +265,8 @@ int lifecycle_delete(struct resident *res, struct err *e)
             log_warn(&(struct log_ctx){.sandbox = res->record.id},
                      "cannot note its deletion, deleting it all the same: %s", note.msg);
         }
-        r = lifecycle_remove_all(res, e);
+        r = forget_stored(res, e);
+        r = r < 0 ? r : lifecycle_remove_all(res, e);
         if (r == 0) {
             pthread_mutex_lock(&res->node->lock);
             res->node->counters.deleted++;

@@ -9,6 +9,7 @@
 #include "sandbox/base.h"
 #include "sandbox/resident.h"
 #include "sandbox/trust.h"
+#include "volume/client.h"
 
 #include <fcntl.h>
 #include <linux/btrfs.h>
@@ -107,6 +108,7 @@ int node_open(const struct node_options *options, struct node **ret, struct err 
     node->host.run_dir = options->run_dir;
     node->host.priv = priv_client_new(socket);
     node->netgate = netgate_new(gate_socket);
+    node->volume_socket = xasprintf("%s/" VOLUME_SOCKET, options->run_dir);
     node->trust = trust_new(options->run_dir);
     r = open_pool(node, e);
     if (r == 0) {
@@ -129,6 +131,7 @@ void node_close(struct node *node)
     if (!node) {
         return;
     }
+    free(node->volume_socket);
     resident_free_all(node);
     base_free_all(node);
     priv_client_free(node->host.priv);

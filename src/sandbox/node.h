@@ -41,7 +41,8 @@ struct node {
     int manifests_fd;
     int checkpoints_fd;
     int memory_fd;
-    uid_t client_uid; /* who besides root may ask us */
+    char *volume_socket; /* owned: where the volume manager listens */
+    uid_t client_uid;    /* who besides root may ask us */
     struct machine_host host;
     struct trust *trust; /* owned */
     char vmm_version[32];

@@ -149,6 +149,7 @@ json_t *record_to_json(const struct record *rec)
     json_object_set_new(root, "paused_at_ms", json_integer(rec->paused_at_ms));
     json_object_set_new(root, "origin", json_string(rec->origin));
     json_object_set_new(root, "origin_n", json_integer(rec->origin_n));
+    json_object_set_new(root, "durable_at_ms", json_integer((json_int_t)rec->durable_at_ms));
     if (rec->has_machine) {
         json_object_set_new(root, "machine",
                             json_pack("{s:s, s:i, s:I, s:i}", "id", rec->machine.id, "pid",
@@ -204,6 +205,7 @@ int record_from_json(json_t *root, struct record *ret)
     rec.created_at_ms = (uint64_t)json_get_int(root, "created_at_ms", 0);
     rec.started_at_ms = (uint64_t)json_get_int(root, "started_at_ms", 0);
     rec.paused_at_ms = json_get_int(root, "paused_at_ms", 0);
+    rec.durable_at_ms = (uint64_t)json_get_int(root, "durable_at_ms", 0);
     rec.origin_n = (uint32_t)json_get_int(root, "origin_n", 0);
     rec.disk_n = (uint32_t)json_get_int(root, "disk_n", 0);
     rec.last_n = (uint32_t)json_get_int(root, "last_n", 0);

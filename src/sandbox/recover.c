@@ -134,14 +134,25 @@ static int recover_one(struct resident *res, struct err *e)
 {
     switch (res->record.state) {
     case SANDBOX_STATE_PAUSING: /* the machine stands or runs: it is let run */
+    case SANDBOX_STATE_SUSPENDING:
         record_enter(&res->record, SANDBOX_STATE_RUNNING);
         return adopt_running(res, e);
     case SANDBOX_STATE_RUNNING:
         return adopt_running(res, e);
     case SANDBOX_STATE_PAUSED:
         return adopt(res, e);
-    case SANDBOX_STATE_CREATING:
+    case SANDBOX_STATE_SUSPENDED: /* what it is, is in the object store */
+    case SANDBOX_STATE_RESTORING:
+        log_info(&(struct log_ctx){.sandbox = res->record.id},
+                 "is in the object store: removing what is here");
+        return lifecycle_remove_all(res, e);
     case SANDBOX_STATE_DELETING:
+        if (res->record.durable_at_ms > 0) { /* is asked again, which forgets what is stored, too */
+            res->record.has_machine = false;
+            return 0;
+        }
+        __attribute__((fallthrough));
+    case SANDBOX_STATE_CREATING:
         log_info(&(struct log_ctx){.sandbox = res->record.id},
                  "was being %s when we stopped: removing it",
                  res->record.state == SANDBOX_STATE_CREATING ? "made" : "deleted");

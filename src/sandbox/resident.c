@@ -171,7 +171,7 @@ static int write_record(struct resident *res, enum record_durability durability,
 static bool is_on_the_way(enum sandbox_state state)
 {
     return state == SANDBOX_STATE_PAUSING || state == SANDBOX_STATE_RESUMING ||
-           state == SANDBOX_STATE_STOPPING;
+           state == SANDBOX_STATE_SUSPENDING || state == SANDBOX_STATE_STOPPING;
 }
 
 int resident_set_state(struct resident *res, enum sandbox_state to, const char *reason,

@@ -195,6 +195,14 @@ static int recover_memory(struct resident *res, struct snapshot *target, struct 
     return r;
 }
 
+int rollback_enter(struct resident *res, struct snapshot *target, struct err *e)
+{
+    struct past past;
+
+    past_begin(&past, res, target, ++res->record.last_n);
+    return go_back(res, &past, e);
+}
+
 int rollback_recover_disk(struct resident *res, struct err *e)
 {
     uint64_t ran_s = (clock_wall_ms() - res->record.started_at_ms) / 1000;

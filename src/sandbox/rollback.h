@@ -27,5 +27,7 @@ MUST_CHECK int rollback_to(struct resident *res, const char *snapshot_id,
  * or from its disk when there is none that this node can run. The disk as it was found stays as a snapshot.
  */
 MUST_CHECK int rollback_recover(struct resident *res, struct err *e);
+/* The same from a given snapshot, for a sandbox that has no present yet (fetch.h). The machine is fresh if need be. */
+MUST_CHECK int rollback_enter(struct resident *res, struct snapshot *target, struct err *e);
 /* The same without looking at snapshots: a fresh machine over its disk. */
 MUST_CHECK int rollback_recover_disk(struct resident *res, struct err *e);

@@ -25,6 +25,12 @@ http_handler_fn route_end;
 http_handler_fn route_policy;
 http_handler_fn route_trace;
 
+/* routes-store.c */
+http_handler_fn route_suspend;
+http_handler_fn route_restore;
+http_handler_fn route_stored_get;
+http_handler_fn route_stored_delete;
+
 /* routes-network.c */
 MUST_CHECK int route_network_get(struct http_request *req, struct err *e);
 MUST_CHECK int route_network_set(struct http_request *req, struct err *e);

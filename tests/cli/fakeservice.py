@@ -64,8 +64,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-if name in ("space-node-manager", "space-network-gateway"):
-    path = os.path.join(run_dir, "node-manager.sock" if name == "space-node-manager" else "network/gateway.sock")
+packets = {"space-node-manager": "node-manager.sock", "space-volume-manager": "volume/manager.sock",
+           "space-network-gateway": "network/gateway.sock"}
+if name in packets:
+    path = os.path.join(run_dir, packets[name])
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if os.path.exists(path):
         os.unlink(path)

@@ -19,7 +19,7 @@ def page_options(text):
     for part in re.split(r"(?m)^\.TP\n", text)[1:]:
         part = re.split(r"(?m)^\.SH", part)[0]
         head, _, body = part.partition("\n")
-        m = re.match(r'\.BI? --([a-z-]+)(?: "? ?\S+"?)?$', plain(head))
+        m = re.match(r'\.BI? --([a-z0-9-]+)(?: "? ?\S+"?)?$', plain(head))
         if m:
             words = [re.sub(r"^\.[BIR]+ ", "", line) for line in plain(body).split("\n")]
             found[m.group(1)] = re.sub(r"([(]) | ([),.;])|\"", r"\1\2", " ".join(words))
@@ -32,7 +32,7 @@ def help_options(text):
     for line in text.split("\n"):
         if not line.startswith("  "):
             continue
-        names = re.findall(r"--([a-z-]+)", line.split("  ", 2)[1] if line.startswith("  --") else line)
+        names = re.findall(r"--([a-z0-9-]+)", line.split("  ", 2)[1] if line.startswith("  --") else line)
         usual = re.findall(r"\(([^()]+)\)", line)
         for name in names:
             found[name] = usual[-1] if usual and len(names) == 1 and not UNUSUAL.search(usual[-1]) else None

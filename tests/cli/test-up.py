@@ -12,8 +12,8 @@ import time
 from harness import Failed, Skip, check, contains, equal, main, until, WAIT_S
 
 PROGRAMS = ("space-setup", "space-node-manager", "space-sandbox-manager", "space-credential-manager",
-            "space-network-gateway", "space-gateway")
-SERVICES = ("node manager", "sandbox manager", "credential manager", "network gateway", "gateway")
+            "space-volume-manager", "space-network-gateway", "space-gateway")
+SERVICES = ("node manager", "sandbox manager", "credential manager", "volume manager", "network gateway", "gateway")
 
 
 class Host:
@@ -47,7 +47,7 @@ class Host:
     def up_args(self, *more):
         return ["up", *self.args(), "--listen", self.listen, "--libexec-dir", self.libexec, "--log-dir",
                 self.env.home + "/log", "--gateway-user", "root", "--sandbox-user", "root", "--credential-user",
-                "root", "--network-user", "root", *more]
+                "root", "--volume-user", "root", "--network-user", "root", *more]
 
     def how(self, program, **how):
         json.dump(how, open(self.run_dir + "/test-%s.json" % program, "w"))

@@ -177,6 +177,9 @@ static int connect_it(struct http_request *req, struct sandbox *sb, const struct
     case SANDBOX_STATE_PAUSED:
         r = how->memory ? wake(req, sb, how, e) : reboot(req, sb, how, e);
         break;
+    case SANDBOX_STATE_SUSPENDED:
+        r = wake(req, sb, how, e);
+        break;
     case SANDBOX_STATE_STOPPED:
     case SANDBOX_STATE_FAILED:
         r = start(req, sb, how, e);

@@ -27,6 +27,8 @@ static const struct {
      offsetof(struct setup, sandbox_user)},
     {"credential-user", "the credential manager's user (space-credential)",
      offsetof(struct setup, credential_user)},
+    {"volume-user", "the volume manager's user (space-volume)",
+     offsetof(struct setup, volume_user)},
     {"network-user", "the network gateway's user (space-network)",
      offsetof(struct setup, network_user)},
 };
@@ -93,9 +95,11 @@ static int setup_up(struct setup *s, struct err *e)
         {s->state_dir, "", NULL, NULL, 0755},
         {s->state_dir, "/gateway", &s->gateway_uid, &s->gateway_gid, 0700},
         {s->state_dir, "/credential", &s->credential_uid, &s->credential_gid, 0700},
+        {s->state_dir, "/volume", &s->volume_uid, &s->volume_gid, 0700},
         {s->state_dir, "/guest", NULL, NULL, 0755},
         {s->run_dir, "", NULL, &s->sandbox_gid, 01775},
         {s->run_dir, "/credential", &s->credential_uid, &s->credential_gid, 0755},
+        {s->run_dir, "/volume", &s->volume_uid, &s->volume_gid, 0755},
         {s->run_dir, "/network", &s->network_uid, &s->network_gid, 0755},
     };
     char path[4096];
@@ -178,6 +182,7 @@ int main(int argc, char **argv)
         .gateway_user = "space-gateway",
         .sandbox_user = "space-sandbox",
         .credential_user = "space-credential",
+        .volume_user = "space-volume",
         .network_user = "space-network",
     };
     const char *verb;

@@ -4,15 +4,17 @@
  * and again at any time: each step looks first and does nothing when its work is done.
  *
  *   kernel   btrfs, loop devices (unless the state directory lies on btrfs already), tun
- *   users    space-gateway, space-sandbox, space-credential and space-network (without a login)
+ *   users    space-gateway, space-sandbox, space-credential, space-volume and space-network (without a login)
  *   folders  STATE/          root, 0755
  *            STATE/gateway/  space-gateway, 0700: its database
  *            STATE/credential/  space-credential, 0700: vault, audit log
+ *            STATE/volume/  space-volume, 0700: objects and keys, when they are kept here
  *            STATE/guest/    root, 0755: guest kernel and initrd
  *            STATE/pool/     space-sandbox, 0700, with templates/ machines/ sandboxes/ snapshots/
  *            RUN/            root:space-sandbox, 01775: services make their sockets there, nobody
  *                            can replace another's
  *            RUN/credential/ space-credential, 0755: its socket
+ *            RUN/volume/     space-volume, 0755: its socket
  *            RUN/network/    space-network, 0755: its socket
  *   pool     on btrfs, STATE/pool is a plain folder. Elsewhere it is the mount point of
  *            STATE/pool.img, a sparse file with a btrfs in it. The file gets its name only when its
@@ -36,6 +38,7 @@ struct setup {
     const char *gateway_user;    /* borrowed */
     const char *sandbox_user;    /* borrowed */
     const char *credential_user; /* borrowed */
+    const char *volume_user;     /* borrowed */
     const char *network_user;    /* borrowed */
     uint64_t pool_mib;           /* size of a new pool.img; 0: three quarters of what is free */
     uid_t gateway_uid;
@@ -44,6 +47,8 @@ struct setup {
     gid_t sandbox_gid;
     uid_t credential_uid;
     gid_t credential_gid;
+    uid_t volume_uid;
+    gid_t volume_gid;
     uid_t network_uid;
     gid_t network_gid;
 };

@@ -77,6 +77,9 @@ int setup_users(struct setup *s, struct err *e)
         r = setup_user(s->credential_user, &s->credential_uid, &s->credential_gid, e);
     }
     if (r == 0) {
+        r = setup_user(s->volume_user, &s->volume_uid, &s->volume_gid, e);
+    }
+    if (r == 0) {
         r = setup_user(s->network_user, &s->network_uid, &s->network_gid, e);
     }
     return r < 0 ? r : setup_kvm_group(s, e);
