@@ -3,10 +3,10 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <openssl/evp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -259,7 +259,7 @@ static int follow(struct cli *cli, const char *template, const char *build, json
             return 0;
         }
         if (n == 0) {
-            nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000l}, NULL);
+            poll(NULL, 0, POLL_MS); /* the API has no event for it */
         }
     }
 }

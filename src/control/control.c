@@ -92,6 +92,11 @@ void control_on_still(struct control *c, control_still_fn *fn, void *ctx)
     c->still_ctx = ctx;
 }
 
+const char *control_owner(const struct control *c)
+{
+    return c->owner;
+}
+
 int64_t control_now_ms(const struct control *c)
 {
     return c->now_ms(c->now_ctx);

@@ -54,6 +54,8 @@ MUST_CHECK int control_check_node(struct control *c, struct err *e);
 unsigned control_gateways(const struct control *c);
 
 int64_t control_now_ms(const struct control *c);
+/* What this process is called where gateways share a database; borrowed. */
+const char *control_owner(const struct control *c);
 
 /*
  * Called when a sandbox that reached its end was paused or stopped instead of deleted: whoever still waits for something of

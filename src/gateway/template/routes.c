@@ -414,11 +414,10 @@ int template_read_log(struct http_request *req, struct build_row *build, size_t 
         build->status = BUILD_RUNNING;
         return 0;
     }
-    if (build->status == BUILD_RUNNING) { /* it has ended in between */
+    if (build->status == BUILD_RUNNING) { /* it has ended in between, or is another gateway's */
         cleanup_free char *id = xstrdup(build->id);
 
-        build_row_done(build);
-        r = db_build_get(g->db, actor_of(req)->project, id, build, e);
+        r = builds_bury(g->builds, actor_of(req)->project, id, build, e);
         if (r < 0) {
             return r;
         }

@@ -110,6 +110,35 @@ static void remove_sandbox(struct builds *b, const struct control_actor *actor, 
     builder_remove(&builder);
 }
 
+#define SANDBOXES_MAX 4096
+
+struct sandboxes {
+    char (*ids)[ID_SIZE]; /* owned */
+    size_t n;
+    const char *only; /* of these; NULL: all */
+};
+
+static int keep_sandbox(void *ctx, const struct build_row *row)
+{
+    struct sandboxes *s = ctx;
+
+    if (row->sandbox[0] && s->n < SANDBOXES_MAX && (!s->only || str_eq(row->sandbox, s->only))) {
+        memcpy(s->ids[s->n++], row->sandbox, ID_SIZE);
+    }
+    return 0;
+}
+
+/* Builds of other templates may have ended with a layer of this one's. */
+static bool still_named(struct builds *b, const char *project, const char *sandbox)
+{
+    char(*ids)[ID_SIZE] = xcalloc(SANDBOXES_MAX, ID_SIZE);
+    struct sandboxes found = {.ids = ids, .only = sandbox};
+    int r = db_build_list(b->opts.db, project, NULL, keep_sandbox, &found, NULL);
+
+    free(ids);
+    return r < 0 || found.n > 0;
+}
+
 static void sweep(struct builds *b, const struct control_actor *actor)
 {
     int64_t before_ms = control_now_ms(b->opts.control) - BUILDS_CACHE_AGE_MS;
@@ -122,6 +151,27 @@ static void sweep(struct builds *b, const struct control_actor *actor)
 }
 
 /* --- one build --- */
+
+#define BUILD_HOLD_SIZE (6 + ID_SIZE)
+
+/* Where gateways share a database, who builds holds this; who gets it knows that nobody builds. As db_hold_take(). */
+static int hold(struct builds *b, const char *id, char name[static BUILD_HOLD_SIZE], struct err *e)
+{
+    snprintf(name, BUILD_HOLD_SIZE, "build %s", id);
+    return db_hold_take(b->opts.db, name, control_owner(b->opts.control), e);
+}
+
+static void let_go(struct job *job)
+{
+    struct builds *b = job->builds;
+    char name[BUILD_HOLD_SIZE];
+
+    snprintf(name, sizeof(name), "build %s", job->wish.row.id);
+    if (db_shared(b->opts.db) &&
+        db_hold_give(b->opts.db, name, control_owner(b->opts.control), NULL) < 0) {
+        log_warn(NULL, "the hold of build %s stays until this service ends", job->wish.row.id);
+    }
+}
 
 static json_t *reason_of(struct job *job, const struct err *why)
 {
@@ -198,9 +248,14 @@ static void *work(void *arg)
     struct err e = {0};
     int r = build_perform(&build, &why);
 
-    if (finish(job, r, &why, &e) < 0 && e.code != -ENOENT) { /* deleted in the meantime */
+    if (finish(job, r, &why, &e) < 0) {
         log_error(NULL, "the end of build %s could not be noted: %s", job->wish.row.id, e.msg);
+        if (e.code == -ENOENT && job->wish.row.sandbox[0] &&
+            !still_named(b, job->wish.actor.project, job->wish.row.sandbox)) {
+            remove_sandbox(b, &job->wish.actor, job->wish.row.sandbox); /* its template is gone */
+        }
     }
+    let_go(job);
     sweep(b, &job->wish.actor);
     pthread_mutex_lock(&b->lock);
     job->ended = true;
@@ -245,6 +300,13 @@ int builds_start(struct builds *b, struct build_wish *wish_take, struct err *e)
     pthread_mutex_lock(&b->lock);
     reap(b);
     r = check_room(b, job->wish.actor.project, e);
+    if (r == 0 && db_shared(b->opts.db)) {
+        char name[BUILD_HOLD_SIZE];
+
+        r = hold(b, job->wish.row.id, name, e);
+        r = r == 0 ? err_set(e, -ESTALE, "conflict", "another gateway has started this build") : r;
+        r = MIN(r, 0);
+    }
     r = r < 0 ? r : db_build_update(b->opts.db, &job->wish.row, e);
     if (r == 0) {
         r = -pthread_create(&job->thread, NULL, work, job);
@@ -302,35 +364,6 @@ void builds_cancel(struct builds *b, const char *template_id)
 
 /* --- deleting --- */
 
-#define SANDBOXES_MAX 4096
-
-struct sandboxes {
-    char (*ids)[ID_SIZE]; /* owned */
-    size_t n;
-    const char *only; /* of these; NULL: all */
-};
-
-static int keep_sandbox(void *ctx, const struct build_row *row)
-{
-    struct sandboxes *s = ctx;
-
-    if (row->sandbox[0] && s->n < SANDBOXES_MAX && (!s->only || str_eq(row->sandbox, s->only))) {
-        memcpy(s->ids[s->n++], row->sandbox, ID_SIZE);
-    }
-    return 0;
-}
-
-/* Builds of other templates may have ended with a layer of this one's. */
-static bool still_named(struct builds *b, const char *project, const char *sandbox)
-{
-    char(*ids)[ID_SIZE] = xcalloc(SANDBOXES_MAX, ID_SIZE);
-    struct sandboxes found = {.ids = ids, .only = sandbox};
-    int r = db_build_list(b->opts.db, project, NULL, keep_sandbox, &found, NULL);
-
-    free(ids);
-    return r < 0 || found.n > 0;
-}
-
 int builds_delete_template(struct builds *b, const struct control_actor *actor, const char *id,
                            struct err *e)
 {
@@ -356,8 +389,11 @@ int builds_delete_template(struct builds *b, const struct control_actor *actor, 
 
 /* --- after a crash --- */
 
+#define LEFT_MAX 64
+
 struct left {
-    struct build_row rows[BUILDS_AT_ONCE * 4];
+    char (*ids)[ID_SIZE]; /* owned: builds, and their projects beside them */
+    char (*projects)[ID_SIZE];
     size_t n;
 };
 
@@ -365,37 +401,75 @@ static int keep_left(void *ctx, const struct build_row *row)
 {
     struct left *left = ctx;
 
-    if (row->status == BUILD_RUNNING && left->n < ARRAY_SIZE(left->rows)) {
-        struct build_row *kept = &left->rows[left->n++];
-
-        *kept = *row;
-        kept->config = row->config ? xstrdup(row->config) : NULL;
-        kept->reason = kept->log = NULL;
+    if (row->status == BUILD_RUNNING && left->n < LEFT_MAX) {
+        memcpy(left->projects[left->n], row->project, ID_SIZE);
+        memcpy(left->ids[left->n++], row->id, ID_SIZE);
     }
+    return 0;
+}
+
+static int fail_left(struct builds *b, struct build_row *row, struct err *e)
+{
+    struct control_actor actor = {0};
+    char sandbox[ID_SIZE];
+    int r;
+
+    memcpy(sandbox, row->sandbox, sizeof(sandbox));
+    row->status = BUILD_FAILED;
+    row->sandbox[0] = '\0';
+    row->ended_at_ms = control_now_ms(b->opts.control);
+    free(row->reason);
+    row->reason = xstrdup("{\"message\":\"the service was started anew while it ran\"}");
+    r = db_build_update(b->opts.db, row, e);
+    snprintf(actor.project, sizeof(actor.project), "%s", row->project);
+    if (r == 0 && sandbox[0] && !still_named(b, actor.project, sandbox)) {
+        remove_sandbox(b, &actor, sandbox);
+    }
+    return r;
+}
+
+int builds_bury(struct builds *b, const char *project, const char *id, struct build_row *ret,
+                struct err *e)
+{
+    cleanup_build_row struct build_row row = {0};
+    char name[BUILD_HOLD_SIZE];
+    bool shared = db_shared(b->opts.db);
+    int r = shared ? hold(b, id, name, e) : 1;
+
+    if (r < 0) {
+        return r;
+    }
+    if (r == 1) {
+        r = db_build_get(b->opts.db, project, id, &row, e);
+        if (r == 0 && row.status == BUILD_RUNNING) {
+            r = fail_left(b, &row, e);
+        }
+        if (shared && db_hold_give(b->opts.db, name, control_owner(b->opts.control), NULL) < 0) {
+            log_warn(NULL, "the hold of build %s stays until this service ends", id);
+        }
+    } else {
+        r = db_build_get(b->opts.db, project, id, &row, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    build_row_done(ret);
+    *ret = row;
+    row = (struct build_row){0};
     return 0;
 }
 
 int builds_recover(struct builds *b, struct err *e)
 {
-    struct left left = {0};
+    struct left left = {.ids = xcalloc(LEFT_MAX, ID_SIZE), .projects = xcalloc(LEFT_MAX, ID_SIZE)};
     int r = db_build_list(b->opts.db, NULL, NULL, keep_left, &left, e);
 
-    for (size_t i = 0; i < left.n; i++) {
-        struct build_row *row = &left.rows[i];
-        struct control_actor actor = {0};
-        char sandbox[ID_SIZE];
+    for (size_t i = 0; r == 0 && i < left.n; i++) {
+        cleanup_build_row struct build_row row = {0};
 
-        memcpy(sandbox, row->sandbox, sizeof(sandbox));
-        row->status = BUILD_FAILED;
-        row->sandbox[0] = '\0';
-        row->ended_at_ms = control_now_ms(b->opts.control);
-        row->reason = xstrdup("{\"message\":\"the service was started anew while it ran\"}");
-        r = r < 0 ? r : db_build_update(b->opts.db, row, e);
-        snprintf(actor.project, sizeof(actor.project), "%s", row->project);
-        if (r == 0 && sandbox[0] && !still_named(b, actor.project, sandbox)) {
-            remove_sandbox(b, &actor, sandbox);
-        }
-        build_row_done(row);
+        r = builds_bury(b, left.projects[i], left.ids[i], &row, e);
     }
+    free(left.ids);
+    free(left.projects);
     return r;
 }

@@ -51,5 +51,11 @@ void builds_cancel(struct builds *b, const char *template_id);
 /* Removes a template with all that belongs to it alone. */
 MUST_CHECK int builds_delete_template(struct builds *b, const struct control_actor *actor,
                                       const char *id, struct err *e);
+/*
+ * A build that is said to run and does not here: when no other gateway has it, whoever ran it is dead, and it is noted as failed.
+ * *ret is replaced by the row as it is then.
+ */
+MUST_CHECK int builds_bury(struct builds *b, const char *project, const char *id,
+                           struct build_row *ret, struct err *e);
 /* Of an earlier gateway: see above. Before the first request. */
 MUST_CHECK int builds_recover(struct builds *b, struct err *e);
