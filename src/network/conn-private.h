@@ -45,8 +45,9 @@ struct conn {
     struct buf peeked;
     struct in_addr dst; /* that the guest connected to */
     uint16_t port;
-    char *name;  /* owned; NULL: none */
-    bool by_map; /* the name is the one that dst was given to the guest for */
+    char *name;   /* owned; NULL: none */
+    bool by_map;  /* the name is the one that dst was given to the guest for */
+    bool patient; /* its first bytes are waited for, however long it is silent */
     bool observed;
     struct netpolicy_verdict verdict;
     struct in_addr candidates[DNS_ADDRS_MAX]; /* where it may go, in the order of trying */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
+#include "base/log.h"
 #include "network/conn-private.h"
 #include "network/hold.h"
 
@@ -363,6 +364,9 @@ static void hand_over(struct conn *c)
     loop_io_free(c->guest_io);
     c->guest_io = NULL;
     if (intercept_accept(island->intercept, c->guest_fd, &target, &e) < 0) {
+        const struct log_ctx ctx = {.sandbox = island->owner.sandbox};
+
+        log_warn(&ctx, "a connection to %s cannot be looked into: %s", target.name, e.msg);
         handed_over_free(h);
         conn_fail(c, "cannot_inspect");
         return;
@@ -453,10 +457,36 @@ static void conn_ask(struct conn *c)
     }
 }
 
+/* Nothing was read, only the name is guessed; but what goes there is to be looked into. */
+static bool must_be_read(const struct conn *c)
+{
+    const struct island *island = c->island;
+
+    return c->peeked.len == 0 && island->intercept &&
+           (c->verdict.action == NETPOLICY_INSPECT ||
+            (c->name && intercept_wants(island->intercept, &island->owner, c->name, c->port)));
+}
+
+/* A busy machine's client may be slow to begin; a server that would begin itself is nothing to look into. */
+static void wait_for_bytes(struct conn *c)
+{
+    free(c->name);
+    c->name = NULL;
+    c->by_map = false;
+    c->patient = true;
+    c->state = CONN_PEEKING;
+    c->deadline_ns = deadline_in_ms(PEEK_MS);
+    loop_io_set(c->guest_io, EPOLLIN);
+}
+
 static void conn_decide(struct conn *c)
 {
-    loop_io_set(c->guest_io, 0);
     conn_judge(c);
+    if (must_be_read(c)) {
+        wait_for_bytes(c);
+        return;
+    }
+    loop_io_set(c->guest_io, 0);
     switch (c->verdict.action) {
     case NETPOLICY_DENY:
         conn_refuse(c, NULL);
@@ -649,7 +679,7 @@ static void on_deadline(struct conn *c)
 
     switch (c->state) {
     case CONN_PEEKING:
-        if (c->peeked.len == 0) {
+        if (c->peeked.len == 0 && !c->patient) {
             look(c, /* silent */ true);
         } else {
             conn_refuse(c, "timeout");

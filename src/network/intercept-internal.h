@@ -21,6 +21,8 @@
 
 /* A client that keeps a connection open without using it. */
 #define INTERCEPT_IDLE_MS 90000u
+/* After that, its connection to the server is closed: the next request makes another. */
+#define INTERCEPT_SPARE_MS 10000u
 /* From the first byte of a head to its end. */
 #define INTERCEPT_HEAD_MS 15000u
 #define INTERCEPT_HANDSHAKE_MS 15000u

@@ -288,7 +288,9 @@ int intercept_accept(struct intercept *in, int client_fd, const struct intercept
     if (r < 0) {
         c->guest.fd = FD_NONE; /* stays the caller's */
         conn_free(c);
-        return err_set(e, r, "too_many_connections", "too many connections are being looked into");
+        return r == -EMFILE ? err_set(e, r, "too_many_connections",
+                                      "too many connections are being looked into")
+                            : err_wrap(e, r, "starting a thread for a connection");
     }
     return 0;
 }

@@ -243,6 +243,17 @@ def grpc_with_a_credential_it_does_not_have():
     equal(out.splitlines(), ["unary one hello Bearer %s Bearer %s" % (mask, mask), "both 40 yes OK", "fail NOT_FOUND nothing here"])
 
 
+def who_begins_late_is_looked_into_all_the_same():
+    out = W.island.python("""import socket, ssl, sys, time
+s = socket.create_connection((sys.argv[1], 443))
+time.sleep(1.5)
+s = ssl.create_default_context(cafile=sys.argv[2]).wrap_socket(s, server_hostname=sys.argv[1])
+s.sendall(b'GET /late HTTP/1.1\\r\\nHost: %s\\r\\nConnection: close\\r\\n\\r\\n' % sys.argv[1].encode())
+print(s.recv(65536)[:15], s.getpeercert()['issuer'][0][0][1])""", GOOD, W.ca_file)
+    equal(out, "b'HTTP/1.1 200 OK' SPACE\n")
+    equal(last().all("authorization"), ["Bearer " + SECRET])
+
+
 def events_come_as_they_are_sent():
     gate = threading.Event()
 
@@ -426,7 +437,7 @@ def main():
 
 CASES = [
     curl_of_both_versions, python_requests, python_httpx, node_fetch, git_over_https, openssl_s_client, websocket_client,
-    grpc_with_a_credential_it_does_not_have, events_come_as_they_are_sent, names_that_no_rule_allows_are_not_asked_for,
+    grpc_with_a_credential_it_does_not_have, who_begins_late_is_looked_into_all_the_same, events_come_as_they_are_sent, names_that_no_rule_allows_are_not_asked_for,
     servers_with_other_certificates_get_nothing, nothing_but_tcp_and_questions_leaves,
     a_policy_that_changes_judges_what_is_open,
     a_person_is_asked_about_requests, secrets_are_in_no_log,
