@@ -8,19 +8,16 @@
  *     3. state opened: key, vault, audit log, list
  *     4. serving                                  now bytes of other services are read
  */
-#include <cap-ng.h>
 #include <getopt.h>
-#include <grp.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/privilege.h"
 #include "credential/client.h"
 #include "credential/routes.h"
 #include "credential/secret.h"
@@ -143,27 +140,10 @@ static uid_t uid_of(const char *name)
 
 static int give_up_privileges(const struct options *o, struct err *e)
 {
-    const struct passwd *pw = o->user ? getpwnam(o->user) : NULL;
+    int r = privilege_drop(
+        &(struct privilege){.program = PROGRAM, .user = o->user, .usual = "space-credential"}, e);
 
-    if (geteuid() == 0) {
-        if (!pw || pw->pw_uid == 0) {
-            return err_set(e, -EPERM, NULL,
-                           PROGRAM " does not run as root: give --user space-credential");
-        }
-        if (setgroups(0, NULL) < 0 || setresgid(pw->pw_gid, pw->pw_gid, pw->pw_gid) < 0 ||
-            setresuid(pw->pw_uid, pw->pw_uid, pw->pw_uid) < 0) {
-            return err_wrap(e, -errno, "becoming user '%s'", o->user);
-        }
-    }
-    capng_clear(CAPNG_SELECT_ALL);
-    if (capng_apply(CAPNG_SELECT_CAPS) < 0) {
-        return err_set(e, -EPERM, NULL, "cannot drop capabilities");
-    }
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
-        return err_wrap(e, -errno, "giving up privileges");
-    }
-    umask(0077);
-    return secret_process(e);
+    return r < 0 ? r : secret_process(e);
 }
 
 static void on_signal(int signo)

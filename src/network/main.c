@@ -12,6 +12,7 @@
  * the next one.
  */
 #include "base/log.h"
+#include "base/privilege.h"
 #include "base/proc.h"
 #include "base/sock.h"
 #include "credential/client.h"
@@ -19,16 +20,12 @@
 #include "ipc/netgate.h"
 #include "network/control.h"
 
-#include <cap-ng.h>
 #include <getopt.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define PROGRAM "space-network-gateway"
@@ -121,22 +118,9 @@ static int read_gate_options(const struct options *o, struct gate_options *ret, 
 
 static int give_up_privileges(struct err *e)
 {
-    const struct rlimit no_core = {0, 0};
+    int r = privilege_drop(&(struct privilege){.program = PROGRAM, .usual = "space-network"}, e);
 
-    if (geteuid() == 0) {
-        return err_set(e, -EPERM, NULL,
-                       PROGRAM " does not run as root: start it as user space-network");
-    }
-    capng_clear(CAPNG_SELECT_ALL);
-    if (capng_apply(CAPNG_SELECT_CAPS) < 0) {
-        return err_set(e, -EPERM, NULL, "cannot drop capabilities");
-    }
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
-        setrlimit(RLIMIT_CORE, &no_core) < 0) {
-        return err_wrap(e, -errno, "giving up privileges");
-    }
-    umask(0077);
-    return secret_process(e); /* plans for requests pass through here */
+    return r < 0 ? r : secret_process(e); /* plans for requests pass through here */
 }
 
 static void raise_descriptor_limit(void)

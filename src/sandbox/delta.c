@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/sock.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/privilege.h"
 #include "base/proc.h"
 #include "http/route.h"
 #include "sandbox/monitor.h"
@@ -24,16 +25,11 @@
 #include "sandbox/scheduler.h"
 #include "sandbox/warm.h"
 
-#include <cap-ng.h>
 #include <getopt.h>
-#include <grp.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -142,22 +138,7 @@ static int find_gateway_user(struct options *o, struct err *e)
 
 static int give_up_privileges(struct err *e)
 {
-    const struct rlimit no_core = {0, 0};
-
-    if (geteuid() == 0) {
-        return err_set(e, -EPERM, NULL,
-                       PROGRAM " does not run as root: start it as user space-sandbox");
-    }
-    capng_clear(CAPNG_SELECT_ALL);
-    if (capng_apply(CAPNG_SELECT_CAPS) < 0) {
-        return err_set(e, -EPERM, NULL, "cannot drop capabilities");
-    }
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
-        setrlimit(RLIMIT_CORE, &no_core) < 0) {
-        return err_wrap(e, -errno, "giving up privileges");
-    }
-    umask(0077);
-    return 0;
+    return privilege_drop(&(struct privilege){.program = PROGRAM, .usual = "space-sandbox"}, e);
 }
 
 static void raise_descriptor_limit(void)

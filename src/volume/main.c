@@ -14,21 +14,18 @@
 #include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/privilege.h"
 #include "base/sock.h"
 #include "credential/secret.h"
 #include "volume/client.h"
 #include "volume/options.h"
 #include "volume/service.h"
 
-#include <cap-ng.h>
-#include <grp.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* glibc overwrites what is freed, in every list it keeps. */
@@ -47,27 +44,11 @@ static void start_again(char **argv)
 
 static int give_up_privileges(const struct volume_options *o, struct err *e)
 {
-    const struct passwd *pw = o->user ? getpwnam(o->user) : NULL;
+    int r = privilege_drop(
+        &(struct privilege){.program = VOLUME_PROGRAM, .user = o->user, .usual = "space-volume"},
+        e);
 
-    if (geteuid() == 0) {
-        if (!pw || pw->pw_uid == 0) {
-            return err_set(e, -EPERM, NULL,
-                           VOLUME_PROGRAM " does not run as root: give --user space-volume");
-        }
-        if (setgroups(0, NULL) < 0 || setresgid(pw->pw_gid, pw->pw_gid, pw->pw_gid) < 0 ||
-            setresuid(pw->pw_uid, pw->pw_uid, pw->pw_uid) < 0) {
-            return err_wrap(e, -errno, "becoming user '%s'", o->user);
-        }
-    }
-    capng_clear(CAPNG_SELECT_ALL);
-    if (capng_apply(CAPNG_SELECT_CAPS) < 0) {
-        return err_set(e, -EPERM, NULL, "cannot drop capabilities");
-    }
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
-        return err_wrap(e, -errno, "giving up privileges");
-    }
-    umask(0077);
-    return secret_process(e);
+    return r < 0 ? r : secret_process(e);
 }
 
 static int watch_signals(struct err *e)
