@@ -82,6 +82,14 @@ void host_init(struct host *host, const struct args *a)
         .network_user = host_or(a->network_user, HOST_NETWORK_USER),
         .resolver = a->resolver,
     };
+    if (a->node_listen && a->node_tls) {
+        cleanup_free char *dir = host_folder(a->node_tls, NULL);
+
+        host->node_listen = a->node_listen;
+        host->node_cert = xasprintf("%s/cert.pem", dir);
+        host->node_key = xasprintf("%s/key.pem", dir);
+        host->node_ca = xasprintf("%s/ca.pem", dir);
+    }
     if (!a->tls && !a->tls_cert) {
         return;
     }
@@ -101,6 +109,9 @@ void host_done(struct host *host)
     free(host->log_dir);
     free(host->libexec_dir);
     free(host->database_password_file);
+    free(host->node_cert);
+    free(host->node_key);
+    free(host->node_ca);
     free(host->tls_cert);
     free(host->tls_key);
     *host = (struct host){0};

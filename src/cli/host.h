@@ -42,6 +42,10 @@ struct host {
     const char *sandbox_user;
     const char *credential_user;
     const char *domain;
+    const char *node_listen; /* NULL: nowhere; else all four */
+    char *node_cert;         /* owned, as the next two */
+    char *node_key;
+    char *node_ca;
     const char *database;         /* NULL: SQLite in the state directory */
     char *database_password_file; /* owned; NULL: none */
     const char *tls_listen;       /* NULL: no TLS; else all three */

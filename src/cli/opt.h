@@ -60,6 +60,8 @@ struct args {
     const char *tls_cert;
     const char *tls_key;
     const char *domain;
+    const char *node_listen;
+    const char *node_tls;
     const char *database;
     const char *database_password_file;
     const char *warm;

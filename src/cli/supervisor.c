@@ -279,7 +279,36 @@ static int service_log(const struct supervisor *sup, enum host_service which, of
 
 #define SERVICE_ARGS_MAX 24
 
-/* What only some have goes last: the list ends at the first NULL. */
+/* What only some have goes last: the list ends at the first NULL. A pair without a name is left out. */
+static void add_pairs(const char *argv[static SERVICE_ARGS_MAX], const char *const (*pairs)[2],
+                      size_t n_pairs)
+{
+    size_t n = 0;
+
+    while (argv[n]) {
+        n++;
+    }
+    for (size_t i = 0; i < n_pairs; i++) {
+        if (pairs[i][0]) {
+            ASSERT(n + 2 < SERVICE_ARGS_MAX);
+            argv[n++] = pairs[i][0];
+            argv[n++] = pairs[i][1];
+        }
+    }
+}
+
+static void sandbox_manager_args(const struct host *h, const char *argv[static SERVICE_ARGS_MAX])
+{
+    const char *const pairs[][2] = {
+        {h->node_listen ? "--listen" : NULL, h->node_listen},
+        {h->node_listen ? "--tls-cert" : NULL, h->node_cert},
+        {h->node_listen ? "--tls-key" : NULL, h->node_key},
+        {h->node_listen ? "--tls-ca" : NULL, h->node_ca},
+    };
+
+    add_pairs(argv, pairs, ARRAY_SIZE(pairs));
+}
+
 static void gateway_args(const struct host *h, const char *argv[static SERVICE_ARGS_MAX])
 {
     const char *const pairs[][2] = {
@@ -292,18 +321,8 @@ static void gateway_args(const struct host *h, const char *argv[static SERVICE_A
         {h->tls_listen ? "--tls-cert" : NULL, h->tls_cert},
         {h->tls_listen ? "--tls-key" : NULL, h->tls_key},
     };
-    size_t n = 0;
 
-    while (argv[n]) {
-        n++;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
-        if (pairs[i][0]) {
-            ASSERT(n + 2 < SERVICE_ARGS_MAX);
-            argv[n++] = pairs[i][0];
-            argv[n++] = pairs[i][1];
-        }
-    }
+    add_pairs(argv, pairs, ARRAY_SIZE(pairs));
 }
 
 static int service_spawn(struct supervisor *sup, enum host_service which, struct err *e)
@@ -345,6 +364,7 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
 
     ASSERT(s->pid == 0);
     gateway_args(h, argvs[HOST_GATEWAY]);
+    sandbox_manager_args(h, argvs[HOST_SANDBOX_MANAGER]);
     if (log_fd < 0) {
         return err_wrap(e, log_fd, "opening the log of the %s in '%s'", host_service_name(which),
                         h->log_dir);

@@ -528,9 +528,11 @@ int verb_up(struct cli *cli)
             &e, -EPERM, "not_root",
             "'space up' must be run by root, for it makes users and mounts; run: sudo space up");
     }
-    if (r == 0 && !a->tls_cert != !a->tls_key) {
-        ui_error(&cli->ui,
-                 (err_set(&e, -EINVAL, "usage", "'--tls-cert' and '--tls-key' go together"), &e));
+    if (r == 0 && (!a->tls_cert != !a->tls_key || !a->node_listen != !a->node_tls)) {
+        IGNORE_RESULT(err_set(&e, -EINVAL, "usage", "'%s' go together",
+                              !a->tls_cert != !a->tls_key ? "--tls-cert' and '--tls-key"
+                                                          : "--node-listen' and '--node-tls"));
+        ui_error(&cli->ui, &e);
         return CLI_EXIT_USAGE;
     }
     r = r < 0 ? r : host_run_dir_fits(&host, &e);

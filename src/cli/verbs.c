@@ -57,6 +57,11 @@ static const struct opt up_opts[] = {
           "the state folder)"),
     VALUE(OPT_TEXT, "database-password-file", 0, "FILE", database_password_file,
           "holds its password; the gateway's user must be able to read it"),
+    VALUE(OPT_TEXT, "node-listen", 0, "ADDRESS", node_listen,
+          "where the node serves gateways on other machines (nowhere)"),
+    VALUE(OPT_TEXT, "node-tls", 0, "DIR", node_tls,
+          "folder with cert.pem, key.pem and ca.pem for that; the sandbox manager's user must be "
+          "able to read them"),
     VALUE(OPT_TEXT, "log-dir", 0, "DIR", log_dir,
           "where the services' logs go with --detach (/var/log/space)"),
     VALUE(OPT_TEXT, "libexec-dir", 0, "DIR", libexec_dir, "where the services' programs are"),

@@ -15,7 +15,8 @@ struct node_client {
     struct http_client *http; /* owned */
 };
 
-int node_client_new(const char *name, const char *url, struct node_client **ret, struct err *e)
+int node_client_new(const char *name, const char *url, struct http_tls *tls,
+                    struct node_client **ret, struct err *e)
 {
     CLEANUP(node_client_freep) struct node_client *node = xnew(struct node_client);
     int r;
@@ -26,7 +27,8 @@ int node_client_new(const char *name, const char *url, struct node_client **ret,
     if (r < 0) {
         return err_set(e, r, NULL, "the name of the node is too long");
     }
-    r = http_client_new(url, &(struct http_client_opts){.max_idle = 64}, &node->http, e);
+    r = http_client_new(url, &(struct http_client_opts){.max_idle = 64, .tls = tls}, &node->http,
+                        e);
     if (r < 0) {
         return err_wrap(e, r, "node '%s'", name);
     }

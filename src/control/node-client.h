@@ -19,9 +19,12 @@
 
 struct node_client;
 
-/* name is what the rows call the node. url: "unix:/path", "http://...". Does not connect. */
-MUST_CHECK int node_client_new(const char *name, const char *url, struct node_client **ret,
-                               struct err *e);
+/*
+ * name is what the rows call the node. url: "unix:/path", "https://..." with tls (mutual; borrowed: lives longer), else
+ * NULL. Does not connect.
+ */
+MUST_CHECK int node_client_new(const char *name, const char *url, struct http_tls *tls,
+                               struct node_client **ret, struct err *e);
 void node_client_free(struct node_client *node);
 DEFINE_CLEANUP(struct node_client *, node_client_free);
 const char *node_client_name(const struct node_client *node);

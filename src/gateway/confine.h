@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 
-#define CONFINE_READ_MAX 3
+#define CONFINE_READ_MAX 6
 
 /* read: folders, up to the first NULL. Irreversible. */
 MUST_CHECK int confine(const char *state_dir, const char *const read[static CONFINE_READ_MAX],

@@ -210,6 +210,7 @@ static void handle_signals(void)
 struct service {
     int lock_fd;                           /* owned */
     struct db *db;                         /* owned */
+    struct http_tls *node_tls;             /* owned; NULL: the node is on this machine */
     struct node_client *node;              /* owned */
     struct control *control;               /* owned */
     struct credential_client *credentials; /* owned */
@@ -230,6 +231,7 @@ static void service_done(struct service *s)
     control_free(s->control);
     credential_client_free(s->credentials);
     node_client_free(s->node);
+    http_tls_free(s->node_tls);
     db_free(s->db);
     s->lock_fd = fd_close(s->lock_fd);
 }
@@ -271,10 +273,23 @@ static int share_control(struct control *control, struct err *e)
     return 0;
 }
 
+static int open_node(const struct options *opts, struct service *s, struct err *e)
+{
+    cleanup_free char *url =
+        opts->node ? xstrdup(opts->node) : xasprintf("unix:%s/sandbox-manager.sock", opts->run_dir);
+    const struct http_tls_opts tls = {
+        .cert_file = opts->node_cert,
+        .key_file = opts->node_key,
+        .ca_file = opts->node_ca,
+        .client = true,
+    };
+    int r = opts->node_cert ? http_tls_open(&tls, &s->node_tls, e) : 0;
+
+    return r < 0 ? r : node_client_new("local", url, s->node_tls, &s->node, e);
+}
+
 static int open_service(const struct options *opts, struct service *s, struct err *e)
 {
-    cleanup_free char *node_url =
-        opts->node ? xstrdup(opts->node) : xasprintf("unix:%s/sandbox-manager.sock", opts->run_dir);
     cleanup_free char *credential_url =
         opts->credentials ? xstrdup(opts->credentials)
                           : xasprintf("unix:%s/" CREDENTIAL_SOCKET, opts->run_dir);
@@ -294,7 +309,7 @@ static int open_service(const struct options *opts, struct service *s, struct er
         r = open_database(opts, &s->db, e);
     }
     if (r == 0) {
-        r = node_client_new("local", node_url, &s->node, e);
+        r = open_node(opts, s, e);
     }
     if (r == 0) {
         r = credential_client_new(credential_url, &s->credentials, e);
@@ -331,8 +346,9 @@ static int open_service(const struct options *opts, struct service *s, struct er
         return err_wrap(e, r, "choose another address with --listen");
     }
     if (r == 0) {
-        log_info(NULL, "listening on %s (port %u), node %s", opts->listen,
-                 http_server_port(s->http), node_url);
+        log_info(NULL, "listening on %s (port %u), node %s%s", opts->listen,
+                 http_server_port(s->http),
+                 opts->node ? opts->node : "unix:", opts->node ? "" : opts->run_dir);
     }
     return r < 0 ? r : open_tls(opts, s, e);
 }
@@ -347,15 +363,24 @@ static char *folder_of(const char *file)
 
 static int confine_service(const struct options *opts, struct err *e)
 {
-    cleanup_free char *cert_dir = opts->tls_cert ? folder_of(opts->tls_cert) : NULL;
-    cleanup_free char *key_dir = opts->tls_key ? folder_of(opts->tls_key) : NULL;
-    const char *read[CONFINE_READ_MAX] = {cert_dir, key_dir, opts->console};
+    const char *const files[] = {opts->tls_cert, opts->tls_key, opts->node_cert, opts->node_key,
+                                 opts->node_ca};
+    char *folders[ARRAY_SIZE(files)] = {0};
+    const char *read[CONFINE_READ_MAX] = {opts->console};
+    size_t n = opts->console ? 1 : 0;
+    int r;
 
-    if (!cert_dir) {
-        read[0] = opts->console;
-        read[2] = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        if (files[i]) {
+            folders[i] = folder_of(files[i]);
+            read[n++] = folders[i];
+        }
     }
-    return confine(opts->state_dir, read, e);
+    r = confine(opts->state_dir, read, e);
+    for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+        free(folders[i]);
+    }
+    return r;
 }
 
 static int serve(const struct options *opts, struct err *e)

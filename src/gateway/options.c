@@ -23,6 +23,11 @@ static const struct option_def defs[] = {
      "holds the password for --database, and nothing else"},
     {"node", offsetof(struct options, node), "URL",
      "the node's API (unix:RUN-DIR/sandbox-manager.sock)"},
+    {"node-cert", offsetof(struct options, node_cert), "FILE",
+     "show this certificate to a node at https://HOST:PORT (PEM); read again when it changes"},
+    {"node-key", offsetof(struct options, node_key), "FILE", "the key of --node-cert"},
+    {"node-ca", offsetof(struct options, node_ca), "FILE",
+     "the authority that the node's certificate must be of"},
     {"credentials", offsetof(struct options, credentials), "URL",
      "the credential manager (unix:RUN-DIR/credential/manager.sock)"},
     {"console", offsetof(struct options, console), "DIR", "serve the web console from this folder"},
@@ -105,6 +110,19 @@ static int parse_number(const char *name, const char *text, uint64_t min, uint32
     return 0;
 }
 
+static int check_node(const struct options *opts, struct err *e)
+{
+    bool remote = opts->node && str_starts(opts->node, "https:");
+    int given = (opts->node_cert ? 1 : 0) + (opts->node_key ? 1 : 0) + (opts->node_ca ? 1 : 0);
+
+    if (given != (remote ? 3 : 0)) {
+        return err_set(e, -EINVAL, "usage",
+                       "'--node-cert', '--node-key' and '--node-ca' go with a --node at https://, "
+                       "all of them");
+    }
+    return 0;
+}
+
 static int parse_limit(struct options *opts, struct err *e)
 {
     int r;
@@ -167,6 +185,7 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *e)
     }
     *ret = opts;
     r = parse_limit(ret, e);
+    r = r < 0 ? r : check_node(ret, e);
     return r < 0 ? r : check_database(ret, e);
 }
 

@@ -14,11 +14,15 @@ struct options {
     const char *database;      /* NULL: SQLite in state_dir */
     const char *password_file; /* NULL: the database wants none, or has another way */
     const char *node;          /* NULL: the sandbox manager in run_dir */
-    const char *credentials;   /* NULL: the credential manager in run_dir */
-    const char *console;       /* NULL: none */
-    const char *domain;        /* sandboxes are addressed as PORT-ID.domain; see address.h */
-    const char *tls_listen;    /* where TLS is spoken, with a certificate */
-    const char *tls_cert;      /* NULL: no TLS; else both */
+    const char
+        *node_cert; /* of ours, for a node elsewhere, all three; NULL: it is on this machine */
+    const char *node_key;
+    const char *node_ca;
+    const char *credentials; /* NULL: the credential manager in run_dir */
+    const char *console;     /* NULL: none */
+    const char *domain;      /* sandboxes are addressed as PORT-ID.domain; see address.h */
+    const char *tls_listen;  /* where TLS is spoken, with a certificate */
+    const char *tls_cert;    /* NULL: no TLS; else both */
     const char *tls_key;
     const char *user;       /* NULL: stay who we are */
     const char *create_key; /* NULL: serve */

@@ -199,8 +199,13 @@ static int connect_new(struct http_client *c, const struct io_wait *call_wait,
     }
     conn = xnew(struct client_conn);
     io_init_take(&conn->io, r);
-    if (c->tls) {
-        r = io_tls_connect(&conn->io, c->tls, c->url.host, &wait, e);
+    if (c->url.scheme == URL_HTTPS) {
+        SSL_CTX *tls = c->opts.tls ? io_tls_current(c->opts.tls) : c->tls;
+
+        r = io_tls_connect(&conn->io, tls, c->url.host, &wait, e);
+        if (c->opts.tls) {
+            SSL_CTX_free(tls);
+        }
         if (r < 0) {
             client_conn_free(conn);
             return r;
@@ -262,7 +267,7 @@ int http_client_new(const char *url, const struct http_client_opts *opts, struct
                        "'%s' is not an address: write http://HOST:PORT or unix:/PATH", url);
     }
     c->host_field = make_host_field(&c->url);
-    if (c->url.scheme == URL_HTTPS) {
+    if (c->url.scheme == URL_HTTPS && !c->opts.tls) {
         r = io_tls_client_context(c->opts.ca_file, &c->tls, e);
         if (r < 0) {
             return r;

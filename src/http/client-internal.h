@@ -21,7 +21,7 @@ struct http_client {
     struct http_client_opts opts; /* defaults filled in; ca_file not kept */
     struct url url;
     char *host_field; /* owned */
-    SSL_CTX *tls;     /* owned; NULL without https */
+    SSL_CTX *tls;     /* owned; NULL without https, and with opts.tls */
     struct http_headers fixed;
 
     pthread_mutex_t lock;

@@ -48,6 +48,7 @@
 #include "http/headers.h"
 
 struct http_client;
+struct http_tls;
 struct http_call;
 struct http_io;
 
@@ -59,6 +60,7 @@ struct http_client_opts {
     unsigned connect_timeout_ms; /* 5000 */
     unsigned idle_timeout_ms;    /* a kept connection older than that is dropped (30000) */
     const char *ca_file;         /* https: NULL = the system's authorities */
+    struct http_tls *tls; /* https: mutual (tls.h), instead of ca_file. borrowed: lives longer */
     /* May this address be connected to? For URLs that a tenant chose. NULL: all. */
     bool (*address_allowed)(const struct sockaddr *address);
 };

@@ -131,5 +131,7 @@ void io_tls_server(struct http_io *io, SSL_CTX *ctx);
 /* The same with the certificate of the moment (tls.h). */
 struct http_tls;
 void io_tls_begin(struct http_io *io, struct http_tls *t);
+/* The caller frees its reference. */
+SSL_CTX *io_tls_current(struct http_tls *t);
 /* Back to the bare socket, without a word; for answering who does not speak TLS. */
 void io_tls_drop(struct http_io *io);

@@ -15,6 +15,7 @@
 #include "base/privilege.h"
 #include "base/proc.h"
 #include "http/route.h"
+#include "http/tls.h"
 #include "sandbox/monitor.h"
 #include "sandbox/network.h"
 #include "sandbox/node.h"
@@ -45,7 +46,14 @@ struct options {
     struct node_options node;
     const char *gateway_user;
     struct warm_options warm;
+    const char *listen; /* NULL: the socket alone; else all four */
+    const char *tls_cert;
+    const char *tls_key;
+    const char *tls_ca;
 };
+
+/* The name in the certificates of gateways. */
+#define GATEWAY_NAME "space-gateway"
 
 static const char usage[] =
     "Usage: " PROGRAM " [OPTION]...\n"
@@ -55,6 +63,11 @@ static const char usage[] =
     "  --gateway-user USER the user besides root that may ask (space-gateway)\n"
     "  --warm N            machines kept ready for the next creates at most (12)\n"
     "  --warm-memory MIB   at most this much memory for them (4096)\n"
+    "  --listen HOST:PORT  serve gateways on other machines, too, with mutual TLS\n"
+    "  --tls-cert FILE     the node's certificate (PEM) for --listen; read again when it changes\n"
+    "  --tls-key FILE      its key\n"
+    "  --tls-ca FILE       the authority of the gateways' certificates, which must be "
+    "for " GATEWAY_NAME "\n"
     "  --no-kvm            software emulation even where there is /dev/kvm\n"
     "  --help, --version\n";
 
@@ -70,12 +83,28 @@ static int read_number(const char *text, unsigned *ret)
     return 0;
 }
 
+static int check_listen(const struct options *o)
+{
+    bool all = o->listen && o->tls_cert && o->tls_key && o->tls_ca;
+    bool any = o->listen || o->tls_cert || o->tls_key || o->tls_ca;
+
+    if (any && !all) {
+        fputs(PROGRAM ": --listen, --tls-cert, --tls-key and --tls-ca go together\n", stderr);
+        return -EINVAL;
+    }
+    return 0;
+}
+
 static int read_options(int argc, char **argv, struct options *ret)
 {
     static const struct option table[] = {
         {"state-dir", required_argument, NULL, 's'},
         {"run-dir", required_argument, NULL, 'r'},
         {"gateway-user", required_argument, NULL, 'g'},
+        {"listen", required_argument, NULL, 'l'},
+        {"tls-cert", required_argument, NULL, 'C'},
+        {"tls-key", required_argument, NULL, 'K'},
+        {"tls-ca", required_argument, NULL, 'A'},
         {"no-kvm", no_argument, NULL, 'k'},
         {"warm", required_argument, NULL, 'w'},
         {"warm-memory", required_argument, NULL, 'm'},
@@ -99,6 +128,18 @@ static int read_options(int argc, char **argv, struct options *ret)
         case 'g':
             ret->gateway_user = optarg;
             break;
+        case 'l':
+            ret->listen = optarg;
+            break;
+        case 'C':
+            ret->tls_cert = optarg;
+            break;
+        case 'K':
+            ret->tls_key = optarg;
+            break;
+        case 'A':
+            ret->tls_ca = optarg;
+            break;
         case 'k':
             ret->node.allow_kvm = false;
             break;
@@ -120,7 +161,7 @@ static int read_options(int argc, char **argv, struct options *ret)
             return -EINVAL;
         }
     }
-    return optind == argc ? 0 : -EINVAL;
+    return optind == argc ? check_listen(ret) : -EINVAL;
 }
 
 static int find_gateway_user(struct options *o, struct err *e)
@@ -185,9 +226,39 @@ static void on_signal(int signo)
     http_server_stop(server);
 }
 
-static int serve(struct node *node, const struct options *o, struct err *e)
+/* The socket for this machine, and the address for gateways on others. */
+static int listen_all(const struct node *node, const struct options *o, struct http_tls **ret_tls,
+                      struct err *e)
 {
     cleanup_free char *socket = xasprintf("%s/sandbox-manager.sock", o->node.run_dir);
+    const struct http_tls_opts tls = {
+        .cert_file = o->tls_cert,
+        .key_file = o->tls_key,
+        .ca_file = o->tls_ca,
+        .peer = GATEWAY_NAME,
+    };
+    int r = http_server_listen_unix(server, socket, 0666, peer_allowed, e);
+
+    if (r == 0) {
+        log_info(NULL, "serving on %s; VMM %s, %s", socket, node->vmm_version,
+                 node_accel_name(node->accel));
+    }
+    if (r < 0 || !o->listen) {
+        return r;
+    }
+    r = http_tls_open(&tls, ret_tls, e);
+    if (r == 0) {
+        r = http_server_listen_tls(server, o->listen, *ret_tls, e);
+    }
+    if (r == 0) {
+        log_info(NULL, "serving gateways on %s, too", o->listen);
+    }
+    return r;
+}
+
+static int serve(struct node *node, const struct options *o, struct err *e)
+{
+    struct http_tls *tls = NULL;
     struct sigaction action = {.sa_handler = on_signal};
     struct scheduler *scheduler;
     struct recovery *recovery;
@@ -200,7 +271,7 @@ static int serve(struct node *node, const struct options *o, struct err *e)
                                                         .name = PROGRAM,
                                                         .max_threads = THREADS_MAX,
                                                         .max_connections = CONNECTIONS_MAX});
-    r = http_server_listen_unix(server, socket, 0666, peer_allowed, e);
+    r = listen_all(node, o, &tls, e);
     if (r == 0) {
         sigaction(SIGTERM, &action, NULL);
         sigaction(SIGINT, &action, NULL);
@@ -210,8 +281,6 @@ static int serve(struct node *node, const struct options *o, struct err *e)
         monitor = monitor_start(node, recovery);
         scheduler = scheduler_start(node);
         network = network_start(node);
-        log_info(NULL, "serving on %s; VMM %s, %s", socket, node->vmm_version,
-                 node_accel_name(node->accel));
         r = http_server_run(server, e);
         network_stop(network);
         scheduler_stop(scheduler);
@@ -221,6 +290,7 @@ static int serve(struct node *node, const struct options *o, struct err *e)
         reaper_stop(TAKE_PTR(node->reaper));
     }
     http_server_free(server);
+    http_tls_free(tls);
     return r;
 }
 

@@ -705,7 +705,26 @@ static void *serve(void *arg)
     return NULL;
 }
 
+static void fake_node_listen(struct fake_node *n, const char *socket_path, struct http_tls *tls,
+                             uint16_t *port)
+{
+    char address[32];
+
+    if (!tls) {
+        ASSERT(http_server_listen_unix(n->server, socket_path, 0600, NULL, NULL) == 0);
+        return;
+    }
+    snprintf(address, sizeof(address), "127.0.0.1:%u", *port);
+    ASSERT(http_server_listen_tls(n->server, address, tls, NULL) == 0);
+    *port = http_server_port(n->server);
+}
+
 struct fake_node *fake_node_start(const char *socket_path)
+{
+    return fake_node_start_tls(socket_path, /* tls */ NULL, /* port */ NULL);
+}
+
+struct fake_node *fake_node_start_tls(const char *socket_path, struct http_tls *tls, uint16_t *port)
 {
     struct fake_node *n = xnew(struct fake_node);
     struct http_server_opts opts = {
@@ -724,7 +743,7 @@ struct fake_node *fake_node_start(const char *socket_path)
     }
     fake_node_guest_answer(n, 200, "application/json", "{}", 2);
     n->server = http_server_new(&opts);
-    ASSERT(http_server_listen_unix(n->server, socket_path, 0600, NULL, NULL) == 0);
+    fake_node_listen(n, socket_path, tls, port);
     ASSERT(pthread_create(&n->thread, NULL, serve, n) == 0);
     return n;
 }

@@ -43,6 +43,10 @@ enum fake_fault {
 struct fake_node;
 
 struct fake_node *fake_node_start(const char *socket_path);
+/* At a port of 127.0.0.1 instead, with mutual TLS; *port 0: a free one, which is then there. tls is borrowed. */
+struct http_tls;
+struct fake_node *fake_node_start_tls(const char *socket_path, struct http_tls *tls,
+                                      uint16_t *port);
 /* Cuts what is still open. What it "ran" is forgotten with it. */
 void fake_node_stop(struct fake_node *n);
 DEFINE_CLEANUP(struct fake_node *, fake_node_stop);

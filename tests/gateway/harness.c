@@ -8,9 +8,11 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "database/driver.h"
 #include "database/postgres-testbed.h"
 #include "gateway/bootstrap.h"
+#include "http/tls.h"
 
 /* --- a driver that can fail --- */
 
@@ -134,7 +136,8 @@ static void start_gateway(struct world *w)
                                     .done = gateway_done,
                                     .name = "space-gateway",
                                     .drain_timeout_ms = 1};
-    cleanup_free char *node_url = xasprintf("unix:%s", w->socket);
+    cleanup_free char *node_url = w->client_tls ? xasprintf("https://127.0.0.1:%u", w->node_port)
+                                                : xasprintf("unix:%s", w->socket);
     struct gateway_opts gateway_opts = {0};
     char url[64];
 
@@ -142,7 +145,7 @@ static void start_gateway(struct world *w)
     failing.query = failing_query;
     failing.next = failing_next;
     ASSERT(db_open_driver(&failing, strchr(w->url, ':') + 1, &w->db, NULL) == 0);
-    ASSERT(node_client_new("local", node_url, &w->client, NULL) == 0);
+    ASSERT(node_client_new("local", node_url, w->client_tls, &w->client, NULL) == 0);
     w->control = control_new(
         &(struct control_opts){.db = w->db, .node = w->client, .now_ms = world_now, .now_ctx = w});
     ASSERT(control_share(w->control, NULL) == 0);
@@ -189,9 +192,44 @@ static void make_tenant(struct world *w, enum tenant who, const char *organisati
     snprintf(w->projects[who], sizeof(w->projects[who]), "%s", json_get_string(key, "project", ""));
 }
 
+/* As an operator makes them. */
+static void make_certificates(const char *dir)
+{
+    const char *const gateway[] = {SPACE_TEST_CERTIFICATES, dir, "gateway", NULL};
+    const char *const node[] = {SPACE_TEST_CERTIFICATES, dir, "node", "127.0.0.1", NULL};
+    const char *const *const calls[] = {gateway, node};
+
+    for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+        struct proc_spec spec = {
+            .argv = calls[i], .stdin_fd = FD_NONE, .stdout_fd = 2, .stderr_fd = 2};
+        struct proc p;
+        int status = -1;
+
+        ASSERT(proc_spawn(&spec, &p, NULL) == 0);
+        ASSERT(proc_wait(&p, deadline_in_ms(TEST_MS), &status) == 0 && status == 0);
+        fd_close(p.pidfd);
+    }
+}
+
+static struct http_tls *open_tls(const char *dir, const char *name, bool client)
+{
+    cleanup_free char *cert = xasprintf("%s/%s.pem", dir, name);
+    cleanup_free char *key = xasprintf("%s/%s-key.pem", dir, name);
+    cleanup_free char *ca = xasprintf("%s/ca.pem", dir);
+    struct http_tls *tls = NULL;
+
+    ASSERT(http_tls_open(&(struct http_tls_opts){.cert_file = cert,
+                                                 .key_file = key,
+                                                 .ca_file = ca,
+                                                 .peer = client ? NULL : "space-gateway",
+                                                 .client = client},
+                         &tls, NULL) == 0);
+    return tls;
+}
+
 void world_start_node(struct world *w)
 {
-    w->node = fake_node_start(w->socket);
+    w->node = fake_node_start_tls(w->socket, w->node_tls, &w->node_port);
 }
 
 void world_stop_node(struct world *w)
@@ -217,6 +255,11 @@ void world_init(struct world *w)
         postgres_testbed_database(bed, w->url);
     } else {
         snprintf(w->url, sizeof(w->url), "sqlite:%s/space.db", w->dir);
+    }
+    if (str_eq(getenv("TEST_NODE") ? getenv("TEST_NODE") : "", "tls")) {
+        make_certificates(w->dir);
+        w->node_tls = open_tls(w->dir, "127.0.0.1", /* client */ false);
+        w->client_tls = open_tls(w->dir, "gateway", /* client */ true);
     }
     world_start_node(w);
     start_gateway(w);
@@ -257,6 +300,8 @@ void world_done(struct world *w)
     if (w->node) {
         fake_node_stop(w->node);
     }
+    http_tls_free(w->node_tls);
+    http_tls_free(w->client_tls);
     tmp_fd = fs_open("/tmp", O_RDONLY | O_DIRECTORY, 0);
     ASSERT(tmp_fd >= 0);
     ASSERT(fs_remove_tree(tmp_fd, w->dir + 5) == 0);

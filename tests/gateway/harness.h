@@ -4,7 +4,7 @@
  * What the gateway's tests stand on: a whole gateway in this process (database, control, server on a free
  * port) before a fake node, with a database that can be made to fail and a clock that only we move.
  * The reconciler's thread does not run; tests call its passes. The environment's TEST_DATABASE says which product it
- * is: sqlite (as without it) or postgresql.
+ * is: sqlite (as without it) or postgresql. TEST_NODE=tls puts the node at a port, with mutual TLS.
  */
 #pragma once
 
@@ -31,9 +31,12 @@ enum tenant {
 struct world {
     char dir[40];
     char socket[64];
-    char url[200];          /* of the database */
-    struct fake_node *node; /* owned; NULL in a second gateway: the first one's */
-    struct db *db;          /* owned */
+    char url[200];               /* of the database */
+    uint16_t node_port;          /* 0: the node is at the socket */
+    struct http_tls *node_tls;   /* owned; the node's */
+    struct http_tls *client_tls; /* owned; ours */
+    struct fake_node *node;      /* owned; NULL in a second gateway: the first one's */
+    struct db *db;               /* owned */
     struct node_client *client;
     struct control *control;
     struct tokens *tokens; /* owned */
