@@ -115,19 +115,21 @@ int template_find_built(struct http_request *req, const char *text, struct templ
     struct db *db = gateway_of(req)->db;
     struct template_tag tag;
     struct template_ref ref;
-    int r = template_find_row(req, text, &ret->built, &ref, NULL);
+    struct err why = {0};
+    int r = template_find_row(req, text, &ret->built, &ref, &why);
 
     *ret_known = r == 0;
     if (r < 0) {
-        return r == -ENOENT ? r : err_set(e, r, NULL, "looking for a template");
+        return r == -ENOENT ? r : err_set(e, r, why.reason, "looking for a template: %s", why.msg);
     }
-    r = db_tag_find(db, ret->built.id, ref.tag[0] ? ref.tag : TEMPLATE_DEFAULT_TAG, &tag, NULL);
+    r = db_tag_find(db, ret->built.id, ref.tag[0] ? ref.tag : TEMPLATE_DEFAULT_TAG, &tag, &why);
     if (r == 0) {
-        r = db_build_get(db, ret->built.project, tag.build, &ret->build, NULL);
+        r = db_build_get(db, ret->built.project, tag.build, &ret->build, &why);
     }
     if (r < 0) {
-        return r == -ENOENT ? template_not_found(text, e)
-                            : err_set(e, r, NULL, "looking for a template's build");
+        return r == -ENOENT
+                   ? template_not_found(text, e)
+                   : err_set(e, r, why.reason, "looking for a template's build: %s", why.msg);
     }
     snprintf(ret->alias, sizeof(ret->alias), "%s", ret->built.name);
     return 0;
