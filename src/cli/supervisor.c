@@ -334,6 +334,7 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
         xasprintf("%s/gateway", h->state_dir); /* all that it may see */
     cleanup_free char *credential_dir = xasprintf("%s/credential", h->state_dir);
     cleanup_free char *volume_dir = xasprintf("%s/volume", h->state_dir);
+    cleanup_free char *network_dir = xasprintf("%s/network", h->state_dir);
     const char *argvs[HOST_SERVICE_COUNT_][SERVICE_ARGS_MAX] = {
         [HOST_NODE_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir,
                                "--user", h->sandbox_user, "--cgroup", cgroup},
@@ -346,8 +347,9 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
                                      h->network_user},
         [HOST_VOLUME_MANAGER] = {program, "--state-dir", volume_dir, "--run-dir", h->run_dir,
                                  "--peer-user", h->sandbox_user},
-        [HOST_NETWORK_GATEWAY] = {program, "--run-dir", h->run_dir, "--peer-user", h->sandbox_user,
-                                  h->resolver ? "--resolver" : NULL, h->resolver},
+        [HOST_NETWORK_GATEWAY] = {program, "--state-dir", network_dir, "--run-dir", h->run_dir,
+                                  "--peer-user", h->sandbox_user, h->resolver ? "--resolver" : NULL,
+                                  h->resolver},
         [HOST_GATEWAY] = {program, "--state-dir", gateway_dir, "--run-dir", h->run_dir, "--listen",
                           h->listen},
     };

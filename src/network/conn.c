@@ -30,16 +30,16 @@ static void on_guest(void *arg, uint32_t events);
 
 static void note(struct conn *c, enum netpolicy_action action, const char *why)
 {
-    const struct egress_entry entry = {.kind = EGRESS_CONNECTION,
-                                       .action = action,
-                                       .rule = c->verdict.rule,
-                                       .observed = c->observed,
-                                       .open = action != NETPOLICY_DENY,
-                                       .name = c->name ? xstrdup(c->name) : NULL,
-                                       .addr = c->dst,
-                                       .port = c->port,
-                                       .why = why};
+    struct egress_entry entry = {.kind = EGRESS_CONNECTION,
+                                 .action = action,
+                                 .rule = c->verdict.rule,
+                                 .observed = c->observed,
+                                 .open = action != NETPOLICY_DENY,
+                                 .name = c->name ? xstrdup(c->name) : NULL,
+                                 .addr = c->dst,
+                                 .port = c->port};
 
+    snprintf(entry.why, sizeof(entry.why), "%s", why ? why : "");
     c->entry = egress_add_take(&c->island->log, &entry);
 }
 
@@ -54,6 +54,7 @@ static void note_end(struct conn *c)
         entry->bytes_up = c->up.bytes;
         entry->bytes_down = c->down.bytes;
         entry->ended_ms = clock_wall_ms();
+        egress_note(&c->island->log, entry);
     }
 }
 
@@ -152,7 +153,7 @@ static void conn_fail(struct conn *c, const char *why)
     struct egress_entry *entry = egress_find(&c->island->log, c->entry);
 
     if (entry) {
-        entry->why = why;
+        snprintf(entry->why, sizeof(entry->why), "%s", why);
     }
     conn_reset(c);
 }
@@ -306,7 +307,8 @@ static void on_handed_back(void *arg)
         entry->requests = h->result.requests;
         entry->status = h->result.status;
         entry->credential = TAKE_PTR(h->credential);
-        entry->why = h->refused ? "request_refused" : NULL;
+        snprintf(entry->why, sizeof(entry->why), "%s", h->refused ? "request_refused" : "");
+        egress_note(&island->log, entry);
     }
     handed_over_free(h);
 }

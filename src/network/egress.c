@@ -17,13 +17,19 @@ static void entry_done(struct egress_entry *entry)
     *entry = (struct egress_entry){0};
 }
 
+void egress_init(struct egress *log)
+{
+    *log = (struct egress){.dir_fd = FD_NONE, .fd = FD_NONE};
+}
+
 void egress_done(struct egress *log)
 {
     for (size_t i = 0; log->entries && i < EGRESS_MAX; i++) {
         entry_done(&log->entries[i]);
     }
     free(log->entries);
-    *log = (struct egress){0};
+    fd_close(log->fd);
+    egress_init(log);
 }
 
 uint64_t egress_add_take(struct egress *log, const struct egress_entry *entry)
@@ -39,7 +45,21 @@ uint64_t egress_add_take(struct egress *log, const struct egress_entry *entry)
     slot->seq = log->last;
     slot->at_ms = clock_wall_ms();
     log->counts[entry->action]++;
+    egress_note(log, slot);
     return slot->seq;
+}
+
+void egress_restore_take(struct egress *log, const struct egress_entry *entry)
+{
+    struct egress_entry *slot;
+
+    if (!log->entries) {
+        log->entries = xnew_n(struct egress_entry, EGRESS_MAX);
+    }
+    slot = &log->entries[entry->seq % EGRESS_MAX];
+    entry_done(slot);
+    *slot = *entry;
+    log->last = MAX(log->last, entry->seq);
 }
 
 struct egress_entry *egress_find(struct egress *log, uint64_t seq)
@@ -49,7 +69,7 @@ struct egress_entry *egress_find(struct egress *log, uint64_t seq)
     return slot && seq > 0 && slot->seq == seq ? slot : NULL;
 }
 
-static json_t *entry_json(const struct egress_entry *entry)
+json_t *egress_entry_json(const struct egress_entry *entry)
 {
     char addr[INET_ADDRSTRLEN] = "";
     json_t *out = json_object();
@@ -67,7 +87,7 @@ static json_t *entry_json(const struct egress_entry *entry)
     json_object_set_new(out, "action", json_string(netpolicy_action_name(entry->action)));
     json_object_set_new(out, "rule", entry->rule >= 0 ? json_integer(entry->rule) : json_null());
     json_object_set_new(out, "observed", json_boolean(entry->observed));
-    json_object_set_new(out, "reason", entry->why ? json_string(entry->why) : json_null());
+    json_object_set_new(out, "reason", entry->why[0] ? json_string(entry->why) : json_null());
     if (entry->kind == EGRESS_CONNECTION && entry->action != NETPOLICY_DENY) {
         json_object_set_new(out, "open", json_boolean(entry->open));
         json_object_set_new(out, "bytes_up", json_integer((json_int_t)entry->bytes_up));
@@ -103,7 +123,7 @@ json_t *egress_to_json(struct egress *log, uint64_t after, size_t limit)
         const struct egress_entry *entry = egress_find(log, seq);
 
         if (entry) {
-            json_array_append_new(list, entry_json(entry));
+            json_array_append_new(list, egress_entry_json(entry));
         }
         next = seq;
     }

@@ -2,7 +2,8 @@
 /*
  * The egress log of one sandbox: each connection and each refused name, what decided, and what it moved. The
  * newest EGRESS_MAX entries are kept in memory; what is older is counted. An entry is made when it is decided
- * and completed when it ends. Never holds a byte of what was sent, but the names that the guest gave.
+ * and completed when it ends. With egress_keep() they are in a file as well, which is bounded, and are there again after the
+ * process was another. Never holds a byte of what was sent, but the names that the guest gave.
  */
 #pragma once
 
@@ -27,7 +28,7 @@ struct egress_entry {
     char *name;    /* owned; NULL: none */
     struct in_addr addr;
     uint16_t port;
-    const char *why; /* static: a stable word; NULL: the rule */
+    char why[24]; /* a stable word; "": the rule */
     uint64_t bytes_up;
     uint64_t bytes_down;
     uint64_t ended_ms;
@@ -42,8 +43,13 @@ struct egress {
     uint64_t counts[NETPOLICY_ACTION_COUNT_];
     uint64_t bytes_up; /* of connections that have ended */
     uint64_t bytes_down;
+    int dir_fd;    /* borrowed */
+    int fd;        /* owned; FD_NONE: no file */
+    char file[24]; /* the sandbox's id */
+    size_t file_size;
 };
 
+void egress_init(struct egress *log);
 void egress_done(struct egress *log);
 /* Copies *entry, but for seq and at_ms; the strings are taken over. Returns its seq. */
 uint64_t egress_add_take(struct egress *log, const struct egress_entry *entry);
@@ -51,5 +57,18 @@ uint64_t egress_add_take(struct egress *log, const struct egress_entry *entry);
 struct egress_entry *egress_find(struct egress *log, uint64_t seq);
 /* {"entries": [...], "next": seq} with those after seq, oldest first, at most limit (the newest of them if all is asked for with after 0). */
 json_t *egress_to_json(struct egress *log, uint64_t after, size_t limit);
+/* One entry as the API has it. */
+json_t *egress_entry_json(const struct egress_entry *entry);
+/* Back into its place; the strings are taken over. */
+void egress_restore_take(struct egress *log, const struct egress_entry *entry);
 /* The least policy that allows what is in the log: an array of rules. */
 json_t *egress_propose(struct egress *log);
+
+/* ---- egress-file.c ---- */
+
+/* Reads what the file has, before the first entry, and writes to it from then on. Without it: a warning, and memory only. */
+void egress_keep(struct egress *log, int dir_fd, const char *sandbox);
+/* The entry was made, or completed. */
+void egress_note(struct egress *log, const struct egress_entry *entry);
+/* Files of sandboxes that are not among the ids and that nobody has written to for a month. */
+void egress_forget(int dir_fd, json_t *ids);

@@ -21,6 +21,7 @@ struct shard {
 struct gate {
     struct resolver_servers servers;
     struct intercept *intercept;
+    int log_dir_fd;
     struct shard shards[GATE_WORKERS_MAX];
     unsigned n_shards;
     struct slot *slots; /* owned */
@@ -46,6 +47,7 @@ struct gate *gate_new(const struct gate_options *options)
     ASSERT(options->workers > 0 && options->workers <= GATE_WORKERS_MAX);
     gate->servers = options->servers;
     gate->intercept = options->intercept;
+    gate->log_dir_fd = options->log_dir_fd;
     gate->n_shards = options->workers;
     for (unsigned i = 0; i < gate->n_shards; i++) {
         gate->shards[i].gate = gate;
@@ -111,7 +113,8 @@ static void do_attach(void *arg)
         island = island_new(&(struct island_options){.owner = work->attach->owner,
                                                      .worker = shard->worker,
                                                      .intercept = shard->gate->intercept,
-                                                     .servers = &shard->gate->servers});
+                                                     .servers = &shard->gate->servers,
+                                                     .log_dir_fd = shard->gate->log_dir_fd});
         work->slot->island = island;
         shard->islands = xrealloc(shard->islands, (shard->n_islands + 1) * sizeof(struct island *));
         shard->islands[shard->n_islands++] = island;
@@ -238,6 +241,9 @@ void gate_keep(struct gate *gate, json_t *ids)
 {
     struct slot *next;
 
+    if (gate->log_dir_fd >= 0) {
+        egress_forget(gate->log_dir_fd, ids);
+    }
     for (struct slot *slot = gate->slots; slot; slot = next) {
         next = slot->next;
         if (!array_has(ids, slot->sandbox)) {

@@ -17,6 +17,7 @@ struct gate_options {
     unsigned workers;
     struct resolver_servers servers;
     struct intercept *intercept; /* borrowed; may be NULL */
+    int log_dir_fd;              /* borrowed: where egress logs are kept; FD_NONE: nowhere */
 };
 
 struct gate *gate_new(const struct gate_options *options);

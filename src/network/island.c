@@ -23,6 +23,10 @@ struct island *island_new(const struct island_options *options)
     island->resolver = resolver_new(options->worker, options->servers);
     island->tcp_fd = FD_NONE;
     island->dns_fd = FD_NONE;
+    egress_init(&island->log);
+    if (options->log_dir_fd >= 0) {
+        egress_keep(&island->log, options->log_dir_fd, island->owner.sandbox);
+    }
     return island;
 }
 

@@ -69,6 +69,7 @@ struct island_options {
     struct worker *worker;
     struct intercept *intercept;
     const struct resolver_servers *servers;
+    int log_dir_fd; /* borrowed; FD_NONE: the egress log is in memory only */
 };
 
 /* All of these in the worker's thread. */

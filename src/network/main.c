@@ -11,6 +11,7 @@
  * It may be killed at any time: connections through it break, and the sandbox manager hands the sockets to
  * the next one.
  */
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/privilege.h"
 #include "base/proc.h"
@@ -20,6 +21,7 @@
 #include "ipc/netgate.h"
 #include "network/control.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <pwd.h>
 #include <signal.h>
@@ -37,6 +39,7 @@ struct options {
     const char *resolver;
     const char *workers;
     const char *upstream_ca;
+    const char *state_dir;
 };
 
 static const char usage[] =
@@ -44,6 +47,7 @@ static const char usage[] =
     "Lets sandboxes reach what their policies allow; started by 'space up' or systemd, without "
     "privileges.\n\n"
     "  --run-dir DIR          where sockets are (/run/space)\n"
+    "  --state-dir DIR        where egress logs are kept (in memory only)\n"
     "  --peer-user USER       the user besides root that may control it (space-sandbox)\n"
     "  --resolver ADDR[:PORT] the name server to ask (those of " RESOLV_CONF ")\n"
     "  --workers N            threads that move bytes (one for each processor, at most 4)\n"
@@ -54,10 +58,15 @@ static const char usage[] =
 static int read_options(int argc, char **argv, struct options *ret)
 {
     static const struct option table[] = {
-        {"run-dir", required_argument, NULL, 'r'},     {"peer-user", required_argument, NULL, 'p'},
-        {"resolver", required_argument, NULL, 'n'},    {"workers", required_argument, NULL, 'w'},
-        {"upstream-ca", required_argument, NULL, 'c'}, {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},           {NULL, 0, NULL, 0},
+        {"run-dir", required_argument, NULL, 'r'},
+        {"peer-user", required_argument, NULL, 'p'},
+        {"resolver", required_argument, NULL, 'n'},
+        {"workers", required_argument, NULL, 'w'},
+        {"state-dir", required_argument, NULL, 's'},
+        {"upstream-ca", required_argument, NULL, 'c'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
     };
     int c;
 
@@ -74,6 +83,9 @@ static int read_options(int argc, char **argv, struct options *ret)
             break;
         case 'w':
             ret->workers = optarg;
+            break;
+        case 's':
+            ret->state_dir = optarg;
             break;
         case 'c':
             ret->upstream_ca = optarg;
@@ -147,6 +159,18 @@ static int watch_signals(struct err *e)
     return fd < 0 ? err_wrap(e, -errno, "watching signals") : fd;
 }
 
+/* Without it the gateway goes on: what sandboxes may reach does not depend on it. */
+static int open_state(const struct options *o)
+{
+    int fd = o->state_dir ? fs_open(o->state_dir, O_RDONLY | O_DIRECTORY, 0) : FD_NONE;
+
+    if (o->state_dir && fd < 0) {
+        log_warn(NULL, "egress logs are kept in memory only: '%s': %s", o->state_dir,
+                 strerror(-fd));
+    }
+    return fd < 0 ? FD_NONE : fd;
+}
+
 static int run(const struct options *o, struct err *e)
 {
     CLEANUP(gate_freep) struct gate *gate = NULL;
@@ -155,6 +179,7 @@ static int run(const struct options *o, struct err *e)
     cleanup_free char *path = xasprintf("%s/" NETGATE_SOCKET, o->run_dir);
     cleanup_close int listen_fd = FD_NONE;
     cleanup_close int signal_fd = FD_NONE;
+    cleanup_close int log_dir_fd = FD_NONE;
     const struct passwd *pw = getpwnam(o->peer_user);
     struct gate_options options = {0};
     int r;
@@ -189,6 +214,7 @@ static int run(const struct options *o, struct err *e)
         return r;
     }
     options.intercept = intercept;
+    options.log_dir_fd = log_dir_fd = open_state(o);
     gate = gate_new(&options);
     log_info(NULL, "serving on %s with %u workers", path, options.workers);
     r = control_run(

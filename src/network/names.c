@@ -62,12 +62,12 @@ void names_forget_all(struct island *island)
 
 static void note_refused(struct island *island, const char *name, const char *why)
 {
-    const struct egress_entry entry = {.kind = EGRESS_NAME,
-                                       .action = NETPOLICY_DENY,
-                                       .rule = NETPOLICY_BY_DEFAULT,
-                                       .name = xstrdup(name),
-                                       .why = why};
+    struct egress_entry entry = {.kind = EGRESS_NAME,
+                                 .action = NETPOLICY_DENY,
+                                 .rule = NETPOLICY_BY_DEFAULT,
+                                 .name = xstrdup(name)};
 
+    snprintf(entry.why, sizeof(entry.why), "%s", why ? why : "");
     egress_add_take(&island->log, &entry);
 }
 

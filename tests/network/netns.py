@@ -99,9 +99,13 @@ class Net:
         self.user = pwd.getpwnam("daemon")
         os.chown(own, self.user.pw_uid, self.user.pw_gid)
         self.socket = os.path.join(own, "gateway.sock")
+        self.state_dir = os.path.join(folder, "egress")
+        os.makedirs(self.state_dir, mode=0o700)
+        os.chown(self.state_dir, self.user.pw_uid, self.user.pw_gid)
         self.gateway_log = open(os.path.join(folder, "gateway.log"), "ab")
         self.args = ["nsenter", "--net=" + self.node.path, "setpriv", "--reuid=%d" % self.user.pw_uid,
-                     "--regid=%d" % self.user.pw_gid, "--clear-groups", gateway, "--run-dir", self.run_dir, "--peer-user",
+                     "--regid=%d" % self.user.pw_gid, "--clear-groups", gateway, "--state-dir", self.state_dir,
+                     "--run-dir", self.run_dir, "--peer-user",
                      "root", "--resolver", libinternet.RESOLVER, "--workers", str(workers)]
         if upstream_ca:
             self.args += ["--upstream-ca", upstream_ca]

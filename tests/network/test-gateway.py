@@ -408,10 +408,46 @@ def a_person_is_asked_about_requests():
     W.island.set_policy(POLICY)
 
 
+def the_egress_log_outlives_the_gateway():
+    W.island.good("curl", "-sS", "https://%s/before" % GOOD)
+    until(lambda: not [e for e in W.island.log_entries() if e.get("open")], "connections end")
+    before = W.island.log_entries()
+    W.net.process.kill()
+    W.net.process.wait(WAIT_S)
+    W.island.close()
+    W.net.start()
+    W.island = Island(W.net, ISLAND, SANDBOX, POLICY, W.ca_file)
+    after = W.island.log_entries()
+    equal(after[:len(before)], before, "the log")
+    until(lambda: W.island.run("curl", "-sS", "https://%s/after" % GOOD).stdout == b"hello /after", "it goes on")
+    until(lambda: not [e for e in W.island.log_entries() if e.get("open")], "connections end")
+    last_entry = W.island.log_entries()[-1]
+    check(last_entry["seq"] > before[-1]["seq"], "numbers begin anew")
+    # Bounded, whatever a guest does.
+    path = os.path.join(W.net.state_dir, SANDBOX)
+    W.island.python("""import socket
+for i in range(3000):
+    with socket.socket() as s:
+        s.settimeout(5)
+        try:
+            s.connect(('45.67.89.66', 80))
+            s.sendall(b'GET / HTTP/1.1\\r\\nHost: h%d.example.org\\r\\n\\r\\n' % i)
+            s.recv(100)
+        except OSError:
+            pass""", timeout=200)
+    sizes = [os.path.getsize(path + end) for end in ("", ".old")]
+    check(max(sizes) < 260 * 1024 and sizes[1] > 200 * 1024, "files of %s bytes" % sizes)
+    entries = W.island.log_entries(host="h2999.example.org")
+    equal([(e["action"], e["reason"]) for e in entries], [("deny", None)])
+
+
 def secrets_are_in_no_log():
     for name in ("gateway.log", "manager.log", "island.log", "internet.log"):
         with open(os.path.join(FOLDER, name), "rb") as f:
             check(SECRET.encode() not in f.read(), "the secret is in " + name)
+    for name in os.listdir(W.net.state_dir):
+        with open(os.path.join(W.net.state_dir, name), "rb") as f:
+            check(SECRET.encode() not in f.read(), "the secret is in an egress log")
     check(SECRET not in json.dumps(W.net.ask(op="log", sandbox=SANDBOX)), "the secret is in the egress log")
 
 
@@ -440,7 +476,7 @@ CASES = [
     grpc_with_a_credential_it_does_not_have, who_begins_late_is_looked_into_all_the_same, events_come_as_they_are_sent, names_that_no_rule_allows_are_not_asked_for,
     servers_with_other_certificates_get_nothing, nothing_but_tcp_and_questions_leaves,
     a_policy_that_changes_judges_what_is_open,
-    a_person_is_asked_about_requests, secrets_are_in_no_log,
+    a_person_is_asked_about_requests, the_egress_log_outlives_the_gateway, secrets_are_in_no_log,
 ]
 
 if __name__ == "__main__":

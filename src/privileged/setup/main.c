@@ -96,6 +96,7 @@ static int setup_up(struct setup *s, struct err *e)
         {s->state_dir, "/gateway", &s->gateway_uid, &s->gateway_gid, 0700},
         {s->state_dir, "/credential", &s->credential_uid, &s->credential_gid, 0700},
         {s->state_dir, "/volume", &s->volume_uid, &s->volume_gid, 0700},
+        {s->state_dir, "/network", &s->network_uid, &s->network_gid, 0700},
         {s->state_dir, "/guest", NULL, NULL, 0755},
         {s->run_dir, "", NULL, &s->sandbox_gid, 01775},
         {s->run_dir, "/credential", &s->credential_uid, &s->credential_gid, 0755},
