@@ -28,7 +28,8 @@ struct fetching {
     struct node *node;
     struct record record; /* owned */
     struct snapshot snapshot;
-    json_t *history; /* owned */
+    json_t *history;      /* owned */
+    struct resident *res; /* borrowed: once it is one */
     uint64_t stored_at_ms;
     unsigned images; /* that were not here */
 };
@@ -46,7 +47,9 @@ static int fetch(struct fetching *f, const struct archive_file *files, size_t n,
                                      .sandbox = f->wish->id,
                                      .files = files,
                                      .n_files = n,
-                                     .deadline_ns = deadline_in_ms(SUSPEND_DEADLINE_MS)};
+                                     .deadline_ns = deadline_in_ms(SUSPEND_DEADLINE_MS),
+                                     .gone = f->res ? resident_unwanted : NULL,
+                                     .arg = f->res};
     cleanup_json json_t *answer = NULL;
     int r = volume_call(f->node->volume_socket, &call, &answer, e);
 
@@ -185,6 +188,7 @@ static int get_parts(struct fetching *f, struct resident *res, struct err *e)
     struct checkpoint_files checkpoint = {FD_NONE, FD_NONE};
     int r = make_disk(res, &p.disk.fd, e);
 
+    f->res = res;
     if (r == 0) {
         r = checkpoint_make(res->node, res->record.id, f->snapshot.n, &checkpoint, e);
     }

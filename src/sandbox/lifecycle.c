@@ -256,6 +256,7 @@ int lifecycle_delete(struct resident *res, struct err *e)
     struct err note = {0};
     int r = 0;
 
+    __atomic_store_n(&res->unwanted, true, __ATOMIC_RELAXED); /* a transfer ends soon then */
     pthread_mutex_lock(&res->op);
     if (!res->gone) {
         /* A pool that is full takes no note, and deleting is what makes room in it. */

@@ -44,8 +44,8 @@ struct record {
     uint32_t parent_n;               /* the snapshot that the present came after */
     char origin[ID_SIZE];            /* it was forked from this sandbox; "": it was not */
     uint32_t origin_n;               /* the snapshot there that its life began after; 0: none */
-    uint64_t durable_at_ms;          /* it is in the object store as it was then; 0: it is not */
-    bool has_machine;                /* machine says which */
+    uint64_t durable_at_ms; /* something of it may be in the object store, from then; 0: nothing */
+    bool has_machine;       /* machine says which */
     struct machine_record machine;
 };
 

@@ -203,6 +203,13 @@ int resident_set_state(struct resident *res, enum sandbox_state to, const char *
     return r;
 }
 
+bool resident_unwanted(void *arg)
+{
+    const struct resident *res = arg;
+
+    return __atomic_load_n(&res->unwanted, __ATOMIC_RELAXED);
+}
+
 int resident_save(struct resident *res, enum record_durability durability, struct err *e)
 {
     int r;

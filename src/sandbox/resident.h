@@ -33,6 +33,7 @@ struct resident {
     struct trace trace;
     bool wants_thinning; /* its policy may want fewer snapshots: see retention.h */
     bool wants_recovery; /* its machine ended by itself: see recovery.h */
+    bool unwanted;       /* atomic: a deletion waits for what is under way */
     unsigned recovery_tries;
     uint64_t recovery_since_ms;
     /* The scheduler's own: its last look for idleness, what it saw then, and when the guest last worked. */
@@ -53,6 +54,8 @@ struct resident {
     char last_console[512];  /* what the console said last when the machine ended */
 };
 
+/* For what takes long: true once a deletion waits. arg is the resident. */
+bool resident_unwanted(void *arg);
 /* NULL when there is none. */
 struct resident *resident_find(struct node *node, const char *id);
 /*

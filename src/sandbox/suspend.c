@@ -125,7 +125,9 @@ static int store(struct resident *res, const struct snapshot *snap, json_t **ret
                                .organisation = res->record.org,
                                .sandbox = res->record.id,
                                .n_files = PART_COUNT_,
-                               .deadline_ns = deadline_in_ms(SUSPEND_DEADLINE_MS)};
+                               .deadline_ns = deadline_in_ms(SUSPEND_DEADLINE_MS),
+                               .gone = resident_unwanted,
+                               .arg = res};
     int r;
 
     parts_init(&p);
@@ -215,8 +217,10 @@ static int suspend_steps(struct resident *res, json_t **ret, struct err *e)
     const struct log_ctx ctx = {.sandbox = res->record.id};
     struct snapshot *made = NULL;
     struct err later = {0};
-    int r = resident_set_state(res, SANDBOX_STATE_SUSPENDING, NULL, RECORD_SURVIVES_PROCESS, e);
+    int r;
 
+    res->record.durable_at_ms = clock_wall_ms(); /* whatever comes of it: deleting asks the store */
+    r = resident_set_state(res, SANDBOX_STATE_SUSPENDING, NULL, RECORD_SURVIVES_PROCESS, e);
     if (r < 0) {
         return r;
     }

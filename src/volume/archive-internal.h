@@ -29,6 +29,14 @@ struct archive {
     size_t next_image; /* the one that is replaced next */
 };
 
+/* For who asks and may be told "there is none", which is no failure of its own. */
+static inline void err_copy(struct err *e, const struct err *why)
+{
+    if (e) {
+        *e = *why;
+    }
+}
+
 /* Keys in the store. */
 void archive_key_of(const char *organisation, const char *key_id,
                     char ret[static STORE_KEY_MAX + 1]);

@@ -131,9 +131,13 @@ static int load_tenant(struct archive *a, const char *organisation, struct secre
                        struct err *e)
 {
     const struct kms_use use = {organisation, TENANT};
-    int r = get_key(a, &use, ret, e);
+    struct err why = {0};
+    int r = get_key(a, &use, ret, &why);
 
     if (r != -ENOENT) {
+        if (r < 0) {
+            err_copy(e, &why);
+        }
         return r;
     }
     /* Two nodes may do this at once; the later one stays, and chunks that the other named are kept twice. */

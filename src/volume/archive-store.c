@@ -69,11 +69,15 @@ static int need_image(struct storing *s, const char *name, int fd, struct err *e
     cleanup_free char *subject = xasprintf("images/%s", name);
     char key[STORE_KEY_MAX + 1];
     struct store_object object;
+    struct err why = {0};
     int r;
 
     archive_manifest_of(s->job->organisation, subject, key);
     pthread_mutex_lock(&s->a->images_lock);
-    r = store_stat(s->a->store, key, &object, e);
+    r = store_stat(s->a->store, key, &object, &why);
+    if (r < 0 && r != -ENOENT) {
+        err_copy(e, &why);
+    }
     if (r == -ENOENT || (r == 0 && !condemned_may_reuse(&s->condemned, &object))) {
         r = store_image(s, subject, fd, e);
     }
@@ -143,6 +147,9 @@ static int store_all(struct storing *s, struct err *e)
     }
     for (size_t i = 0; i < job->n_files && r == 0; i++) {
         r = store_file(s, &job->files[i], e);
+    }
+    if (r == 0) { /* nobody waits any more: then it goes on where it is */
+        r = transfer_watch(&s->transfer, e);
     }
     return r < 0 ? r : put_last(s, e);
 }

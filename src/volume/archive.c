@@ -167,12 +167,14 @@ int archive_forget(struct archive *a, const char *organisation, const char *sand
     cleanup_buf struct buf text = BUF_INIT(MANIFEST_BYTES_MAX);
     cleanup_manifest_outside struct manifest_outside outside = {0};
     char name[STORE_KEY_MAX + 1];
-    int r = get_outside(a, organisation, subject, &text, &outside, e);
+    struct err why = {0};
+    int r = get_outside(a, organisation, subject, &text, &outside, &why);
 
     if (r == -ENOENT) {
         return 0;
     }
     if (r < 0 && r != -EBADMSG && r != -ENOTSUP) { /* what cannot be read goes all the same */
+        err_copy(e, &why);
         return r;
     }
     archive_manifest_of(organisation, subject, name);

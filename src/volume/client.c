@@ -5,7 +5,10 @@
 #include "base/sock.h"
 #include "ipc/seqpacket.h"
 
+#include <poll.h>
 #include <string.h>
+
+#define LOOK_MS 250
 
 static json_t *request_of(const struct volume_call *call, int *fds, size_t *ret_n)
 {
@@ -46,6 +49,22 @@ static int unavailable(int r, struct err *e)
                    "the volume manager cannot be reached: %s", strerror(-r));
 }
 
+/* Until the answer is there, the deadline, or nobody wants it any more. */
+static int wait_for_answer(int fd, const struct volume_call *call, struct err *e)
+{
+    int r;
+
+    do {
+        uint64_t look_ns = deadline_in_ms(LOOK_MS);
+
+        if (call->gone && call->gone(call->arg)) {
+            return err_set(e, -ECANCELED, "sandbox_deleted", "the sandbox was deleted meanwhile");
+        }
+        r = sock_wait(fd, POLLIN, MIN(look_ns, call->deadline_ns));
+    } while (r == -ETIMEDOUT && !deadline_passed(call->deadline_ns));
+    return r < 0 ? unavailable(r, e) : 0;
+}
+
 static int exchange(const char *socket_path, const struct volume_call *call, struct buf *answer,
                     struct err *e)
 {
@@ -73,7 +92,14 @@ static int exchange(const char *socket_path, const struct volume_call *call, str
     if (r == 0) {
         r = buf_reserve(answer, VOLUME_PACKET_MAX, &room);
     }
-    n = r < 0 ? r : seqpacket_recv(fd, room, VOLUME_PACKET_MAX, &in, call->deadline_ns);
+    if (r < 0) {
+        return unavailable(r, e);
+    }
+    r = wait_for_answer(fd, call, e);
+    if (r < 0) {
+        return r;
+    }
+    n = seqpacket_recv(fd, room, VOLUME_PACKET_MAX, &in, call->deadline_ns);
     if (n < 0) {
         return unavailable((int)n, e);
     }

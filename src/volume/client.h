@@ -29,6 +29,9 @@ struct volume_call {
     const struct archive_file *files; /* borrowed */
     size_t n_files;
     uint64_t deadline_ns;
+    bool (*gone)(
+        void *arg); /* asked a few times a second: true ends it with -ECANCELED; NULL: never */
+    void *arg;
 };
 
 /*

@@ -54,6 +54,7 @@ static void condemned_key(const char *organisation, char ret[static STORE_KEY_MA
 static int condemned_parse(const struct buf *text, struct condemned *ret)
 {
     static const struct json_field fields[] = {{"since_ms", JSON_FIELD_INT, JSON_REQUIRED},
+                                               {"again_ms", JSON_FIELD_INT, JSON_REQUIRED},
                                                {"names", JSON_FIELD_ARRAY, JSON_REQUIRED}};
     cleanup_json json_t *root = NULL;
     json_t *name;
@@ -64,6 +65,7 @@ static int condemned_parse(const struct buf *text, struct condemned *ret)
         return -EBADMSG;
     }
     ret->since_ms = (uint64_t)MAX(json_get_int(root, "since_ms", 0), (int64_t)0);
+    ret->again_ms = (uint64_t)MAX(json_get_int(root, "again_ms", 0), (int64_t)0);
     json_array_foreach(json_object_get(root, "names"), i, name)
     {
         if (!json_is_string(name)) {
@@ -79,19 +81,21 @@ int condemned_load(struct archive *a, const char *organisation, struct condemned
 {
     cleanup_buf struct buf text = BUF_INIT(CONDEMNED_BYTES_MAX);
     char key[STORE_KEY_MAX + 1];
+    struct err why = {0};
     int r;
 
     *ret = (struct condemned){.names = json_object()};
     condemned_key(organisation, key);
-    r = store_get(a->store, key, &text, e);
+    r = store_get(a->store, key, &text, &why);
     if (r == -ENOENT) {
         return 0;
     }
     if (r == 0 && condemned_parse(&text, ret) < 0) {
-        r = err_set(e, -EBADMSG, "list_damaged", "'%s' in the object store is damaged", key);
+        r = err_set(&why, -EBADMSG, "list_damaged", "'%s' in the object store is damaged", key);
     }
     if (r < 0) {
         condemned_done(ret);
+        err_copy(e, &why);
     }
     return r;
 }
@@ -101,13 +105,14 @@ bool condemned_may_reuse(void *condemned, const struct store_object *object)
     const struct condemned *c = condemned;
 
     /* What was put again since lives. */
-    return object->modified_ms > c->since_ms || !json_object_get(c->names, object->key);
+    return object->modified_ms > c->again_ms || !json_object_get(c->names, object->key);
 }
 
 static int condemned_save(const struct visit *v, json_t *names, struct err *e)
 {
     cleanup_json json_t *root =
-        json_pack("{s:I, s:O}", "since_ms", (json_int_t)v->now_ms, "names", names);
+        json_pack("{s:I, s:I, s:O}", "since_ms", (json_int_t)v->now_ms, "again_ms",
+                  (json_int_t)(v->now_ms - v->grace_ms / 2), "names", names);
     cleanup_buf struct buf text = BUF_INIT(CONDEMNED_BYTES_MAX);
     char key[STORE_KEY_MAX + 1];
     int r;
@@ -134,15 +139,17 @@ static int mark_manifest(struct visit *v, const char *key, struct err *e)
 {
     cleanup_buf struct buf text = BUF_INIT(MANIFEST_BYTES_MAX);
     cleanup_manifest_outside struct manifest_outside o = {0};
-    int r = store_get(v->a->store, key, &text, e);
+    struct err why = {0};
+    int r = store_get(v->a->store, key, &text, &why);
 
     if (r == -ENOENT) {
         return 0; /* forgotten since it was listed */
     }
     if (r == 0) {
-        r = manifest_read_outside(text.data, text.len, &o, e);
+        r = manifest_read_outside(text.data, text.len, &o, &why);
     }
     if (r < 0) {
+        err_copy(e, &why);
         return err_wrap(e, r, "reading '%s'", key);
     }
     live(v, "keys", o.key_id, "");
@@ -202,15 +209,19 @@ static bool may_go(const struct visit *v, const struct seen *o)
 static int remove_one(struct visit *v, const struct seen *o, struct err *e)
 {
     struct store_object now;
-    int r = store_stat(v->a->store, o->key, &now, e);
+    struct err why = {0};
+    int r = store_stat(v->a->store, o->key, &now, &why);
 
     if (r == -ENOENT) {
         return 0;
     }
-    if (r == 0 && now.modified_ms <= v->then.since_ms) {
-        r = store_remove(v->a->store, o->key, e);
+    if (r == 0 && now.modified_ms <= v->then.again_ms) {
+        r = store_remove(v->a->store, o->key, &why);
         v->result->removed += r == 0;
         v->result->removed_bytes += r == 0 ? o->size : 0;
+    }
+    if (r < 0) {
+        err_copy(e, &why);
     }
     return r;
 }
@@ -226,7 +237,7 @@ static int judge(struct visit *v, struct err *e)
         if (!may_go(v, o)) {
             continue;
         }
-        if (json_object_get(v->then.names, o->key) && o->modified_ms <= v->then.since_ms) {
+        if (json_object_get(v->then.names, o->key) && o->modified_ms <= v->then.again_ms) {
             r = remove_one(v, o, e);
         } else if (json_array_size(names) < COLLECT_CONDEMNED_MAX) {
             json_array_append_new(names, json_string(o->key));

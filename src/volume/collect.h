@@ -12,6 +12,10 @@
  * Who stores reads condemned.json before, and puts anew what stands in it instead of using it. Who began before that was
  * written is done, or has given up, within the grace: no store takes longer (the sandbox manager's deadline).
  *
+ * Whether something was put again is told by its age: it was older than the grace when it was condemned, so what is younger than half
+ * of that was put since, whatever the difference between the store's clock and ours (up to that half) and however coarse the
+ * store's times. It is looked at once more right before it is removed.
+ *
  * Manifests are read from outside only; no key is needed. A manifest that cannot be read ends the visit of its organisation
  * before anything is removed.
  */
@@ -38,8 +42,9 @@ MUST_CHECK int collect_at(struct archive *a, uint64_t now_ms, uint64_t grace_ms,
 
 /* The condemned of one organisation, for who stores. */
 struct condemned {
-    json_t *names; /* owned: object, key -> since when */
+    json_t *names; /* owned: object, key -> true */
     uint64_t since_ms;
+    uint64_t again_ms; /* what is younger than this was put again since */
 };
 void condemned_done(struct condemned *c);
 /* None when there is no list. */

@@ -8,6 +8,8 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "volume/kms-pkcs11.h"
+#include "volume/kms-transit.h"
 #include "volume/s3.h"
 #include "volume/transfer.h"
 
@@ -28,7 +30,10 @@ static const char usage[] =
     "  --store PLACE          a folder (objects in the state folder), or s3://BUCKET[/PREFIX]\n"
     "  --s3-endpoint URL, --s3-region NAME (us-east-1), --s3-credentials FILE,\n"
     "  --s3-ca-file FILE, --s3-style path|host (path)\n"
-    "  --keys PLACE           a folder (keys in the state folder)\n"
+    "  --keys PLACE           a folder (keys in the state folder), 'transit', or 'pkcs11'\n"
+    "  --transit-url URL, --transit-token-file FILE, --transit-mount NAME (transit),\n"
+    "  --transit-prefix TEXT (space-), --transit-namespace NAME, --transit-ca-file FILE\n"
+    "  --pkcs11-module FILE, --pkcs11-token LABEL, --pkcs11-pin-file FILE\n"
     "  --help, --version\n\n"
     "Asks the one that serves, as root:\n"
     "  --rotate ORG           a new version of the organisation's key; wraps its data keys by it\n"
@@ -54,6 +59,15 @@ static const struct slot {
     {"s3-ca-file", offsetof(struct volume_options, s3_ca_file)},
     {"s3-style", offsetof(struct volume_options, s3_style)},
     {"keys", offsetof(struct volume_options, keys)},
+    {"transit-url", offsetof(struct volume_options, transit_url)},
+    {"transit-mount", offsetof(struct volume_options, transit_mount)},
+    {"transit-prefix", offsetof(struct volume_options, transit_prefix)},
+    {"transit-token-file", offsetof(struct volume_options, transit_token_file)},
+    {"transit-namespace", offsetof(struct volume_options, transit_namespace)},
+    {"transit-ca-file", offsetof(struct volume_options, transit_ca_file)},
+    {"pkcs11-module", offsetof(struct volume_options, pkcs11_module)},
+    {"pkcs11-token", offsetof(struct volume_options, pkcs11_token)},
+    {"pkcs11-pin-file", offsetof(struct volume_options, pkcs11_pin_file)},
 };
 
 /* Options without, and those that ask. */
@@ -211,7 +225,9 @@ int volume_options_read(int argc, char **argv, struct volume_options *ret)
                                .run_dir = "/run/space",
                                .peer_user = "space-sandbox",
                                .s3_region = "us-east-1",
-                               .s3_style = "path"};
+                               .s3_style = "path",
+                               .transit_mount = "transit",
+                               .transit_prefix = "space-"};
     int r = read_line(argc, argv, &o); /* says where the file is */
 
     if (r == 0 && !o.ask) {
@@ -268,6 +284,21 @@ int volume_options_store(const struct volume_options *o, struct store **ret, str
 int volume_options_kms(const struct volume_options *o, struct kms **ret, struct err *e)
 {
     cleanup_free char *path = o->keys ? xstrdup(o->keys) : xasprintf("%s/keys", o->state_dir);
+    const struct kms_transit_opts transit = {.url = o->transit_url,
+                                             .mount = o->transit_mount,
+                                             .prefix = o->transit_prefix,
+                                             .token_file = o->transit_token_file,
+                                             .name_space = o->transit_namespace,
+                                             .ca_file = o->transit_ca_file};
+    const struct kms_pkcs11_opts pkcs11 = {
+        .module = o->pkcs11_module, .token = o->pkcs11_token, .pin_file = o->pkcs11_pin_file};
+
+    if (str_eq(path, "transit")) {
+        return kms_transit_open(&transit, ret, e);
+    }
+    if (str_eq(path, "pkcs11")) {
+        return kms_pkcs11_open(&pkcs11, ret, e);
+    }
 
     return kms_local_open(path, ret, e);
 }

@@ -26,7 +26,16 @@ struct volume_options {
     const char *s3_credentials;
     const char *s3_ca_file;
     const char *s3_style; /* "path" or "host" */
-    const char *keys;     /* a path */
+    const char *keys;     /* a path, "transit" or "pkcs11" */
+    const char *transit_url;
+    const char *transit_mount;
+    const char *transit_prefix;
+    const char *transit_token_file;
+    const char *transit_namespace;
+    const char *transit_ca_file;
+    const char *pkcs11_module;
+    const char *pkcs11_token;
+    const char *pkcs11_pin_file;
     unsigned threads;
     bool check;               /* only open all, then end */
     const char *ask;          /* an operation to ask the one that serves for; NULL: serve */

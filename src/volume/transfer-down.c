@@ -114,7 +114,7 @@ static void *download_main(void *arg)
 
     while (take_index(d, &index)) {
         struct err e = {0};
-        int r = crew_watch(d->crew.t, &e);
+        int r = transfer_watch(d->crew.t, &e);
 
         if (r == 0) {
             r = get_chunk(d, bench, index, &e);

@@ -22,5 +22,3 @@ void crew_start(struct crew *crew, void *(*main)(void *), void *arg);
 void crew_join(struct crew *crew);
 /* Notes a failure; the first one counts. Without the lock. */
 void crew_fail(struct crew *crew, int r, const struct err *why);
-/* -ECANCELED once who asked has gone. */
-MUST_CHECK int crew_watch(const struct transfer *t, struct err *e);

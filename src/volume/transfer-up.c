@@ -192,7 +192,7 @@ static int submit(struct upload *u)
 {
     struct load *load;
     struct err e = {0};
-    int r = crew_watch(u->crew.t, &e);
+    int r = transfer_watch(u->crew.t, &e);
 
     if (r < 0) {
         crew_fail(&u->crew, r, &e);

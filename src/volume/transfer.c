@@ -54,7 +54,7 @@ void crew_fail(struct crew *crew, int r, const struct err *why)
     pthread_mutex_unlock(&crew->lock);
 }
 
-int crew_watch(const struct transfer *t, struct err *e)
+int transfer_watch(const struct transfer *t, struct err *e)
 {
     struct pollfd p = {.fd = t->watch_fd, .events = POLLRDHUP};
 

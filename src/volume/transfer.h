@@ -44,6 +44,8 @@ MUST_CHECK int transfer_upload(const struct transfer *t, const struct secret *te
  */
 MUST_CHECK int transfer_download(const struct transfer *t, const struct manifest_file *file, int fd,
                                  struct transfer_stats *stats, struct err *e);
+/* -ECANCELED "client_gone" once who asked has hung up. */
+MUST_CHECK int transfer_watch(const struct transfer *t, struct err *e);
 /* The key of a chunk in the store. */
 void transfer_chunk_key(const char *organisation, const char *name,
                         char ret[static STORE_KEY_MAX + 1]);
