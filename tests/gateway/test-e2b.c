@@ -101,7 +101,12 @@ static void what_cannot_be_kept_is_refused(void)
         ("{\"templateID\":\"base\",\"autoPause\":true,\"autoPauseMemory\":false,"
          "\"autoResume\":{\"enabled\":true}}"),
         "{\"templateID\":\"base\",\"volumeMounts\":[{\"name\":\"v\",\"path\":\"/v\"}]}",
-        "{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"1.1.1.1\"]}}",
+        "{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"example.test\"]}}",
+        "{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"::1\"]}}",
+        "{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"1.1.1.1/99\"]}}",
+        "{\"templateID\":\"base\",\"network\":{\"allowOut\":[5]}}",
+        "{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"a "
+        "b\"],\"denyOut\":[\"0.0.0.0/0\"]}}",
         "{\"templateID\":\"base\",\"network\":{\"denyOut\":[\"example.test\"]}}",
         "{\"templateID\":\"base\",\"network\":{\"rules\":{\"a\":[]}}}",
         "{\"templateID\":\"base\",\"network\":{\"egressProxy\":{\"address\":\"a:1\"}}}",

@@ -39,7 +39,7 @@ test('what was asked for at the creation is what there is', async () => {
 test('wrong creations are refused with the reason', async () => {
   await fails(SandboxError, () => Sandbox.create('no-such-template'), /404.*no-such-template/)
   await fails(SandboxError, () => Sandbox.create({ timeoutMs: 0 }), /400.*timeout/)
-  await fails(SandboxError, () => Sandbox.create({ network: { allowOut: ['1.1.1.1'] } }), /400.*allowOut/)
+  await fails(SandboxError, () => Sandbox.create({ network: { allowOut: ['example.test'] } }), /400.*allowOut/)
   await fails(SandboxError, () => Sandbox.create({ volumeMounts: { '/mnt/x': 'v' } }), /400.*volumeMounts/)
   await fails(AuthenticationError, () => Sandbox.create({ apiKey: `e2b_${'0'.repeat(40)}` }))
   for (const body of [{}, { templateID: 5 }, { templateID: 'base', timeout: 'x' }, { templateID: 'base', envVars: [] },
@@ -240,14 +240,34 @@ test('metrics: what there is now, and nothing of times that are not', async () =
   assert.deepEqual(Object.keys(many.body.sandboxes), [sandbox.sandboxId])
 })
 
-test('the network: what denies is kept, what allows is refused', async () => {
-  const sandbox = await box()
+/** What our own API says that a sandbox may reach. */
+const policy = async (sandbox) => (await api('GET', `/v1/sandboxes/${sandbox.sandboxId}/network`)).body.network
+
+test('the network: what is allowed and denied becomes a policy', async () => {
+  const sandbox = await create({
+    network: { allowOut: ['example.test', '*.example.test', '198.51.100.0/24'], denyOut: ['0.0.0.0/0', '8.8.8.8'] },
+  })
+  assert.deepEqual((await policy(sandbox)).rules, [
+    { host: 'example.test', action: 'allow' }, { host: '*.example.test', action: 'allow' },
+    { cidr: '198.51.100.0/24', action: 'allow' }, { cidr: '8.8.8.8', action: 'deny' }])
+  const info = await Sandbox.getFullInfo(sandbox.sandboxId)
+  assert.deepEqual(info.network.allowOut, ['example.test', '*.example.test', '198.51.100.0/24'])
   await sandbox.updateNetwork({ denyOut: ['8.8.8.8'], allowInternetAccess: false })
+  assert.deepEqual((await policy(sandbox)).rules, [{ cidr: '8.8.8.8', action: 'deny' }])
   assert.equal((await sandbox.getInfo()).allowInternetAccess, false)
-  await fails(SandboxError, () => sandbox.updateNetwork({ allowOut: ['1.1.1.1'], denyOut: ['0.0.0.0/0'] }), /400/)
+  await sandbox.updateNetwork({ allowOut: ['1.1.1.1'], denyOut: ['0.0.0.0/0'] })
+  assert.deepEqual((await policy(sandbox)).rules, [{ cidr: '1.1.1.1', action: 'allow' }])
   await fails(SandboxError, () => sandbox.updateNetwork({ denyOut: ['example.test'] }), /400/)
+  await fails(SandboxError, () => sandbox.updateNetwork({ allowOut: ['example.test'] }), /400.*denyOut/)
+  await fails(SandboxError, () => sandbox.updateNetwork({ rules: { 'example.test': [{ transform: { headers: { A: 'b' } } }] } }), /400/)
   await sandbox.updateNetwork({})
+  assert.equal((await policy(sandbox)).preset, 'none')
   assert.equal((await sandbox.getInfo()).allowInternetAccess, undefined)
+  const snapshot = await sandbox.createSnapshot()
+  const other = await create(snapshot.snapshotId, { network: { allowOut: ['1.1.1.1'] } })
+  assert.deepEqual((await policy(other)).rules, [{ cidr: '1.1.1.1', action: 'allow' }])
+  await Promise.all([other.kill(), sandbox.kill()])
+  await Sandbox.deleteSnapshot(snapshot.snapshotId)
 })
 
 test('a bad argument is told before anything is asked', async () => {

@@ -229,13 +229,16 @@ json_t *e2b_box_listed(const struct sandbox *sb)
 json_t *e2b_box_detail(const struct sandbox *sb, const struct e2b_tokens *tokens)
 {
     struct e2b_box box;
+    json_t *network;
     json_t *object;
 
     e2b_box_read(sb, &box);
     object = base_object(sb, &box);
     set_life(object, sb);
     set_tokens(object, tokens);
-    set(object, "network", network_of(&box));
+    network = network_of(&box);
+    e2b_network_show(sb->network, network);
+    set(object, "network", network);
     set(object, "allowInternetAccess",
         box.internet == E2B_INTERNET_DENIED ? json_false() : json_null());
     set(object, "lifecycle",

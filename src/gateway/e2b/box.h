@@ -62,6 +62,8 @@ struct e2b_tokens {
 };
 /* The answer to create, connect, resume and fork; the caller ends it with json_decref(). */
 json_t *e2b_box_sandbox(const struct sandbox *sb, const struct e2b_tokens *tokens);
+/* network.c: what a policy allows and denies, as clients said it, onto their object. */
+void e2b_network_show(const char *policy, json_t *network);
 /* An entry of the lists. */
 json_t *e2b_box_listed(const struct sandbox *sb);
 /* All of it. */

@@ -16,9 +16,16 @@ struct wish {
     struct e2b_box box;
     enum sandbox_at_end at_end;
     int64_t timeout_s;
+    char *network;    /* owned: a policy; NULL: nothing was said */
     json_t *env;      /* borrowed from the body; NULL: none */
     json_t *metadata; /* borrowed from the body; NULL: none */
 };
+
+static void wish_done(struct wish *w)
+{
+    template_found_done(&w->from);
+    free(w->network);
+}
 
 static int read_end(json_t *body, struct wish *w, struct err *e)
 {
@@ -109,7 +116,7 @@ static int read_wish(struct http_request *req, json_t *body, bool v1, struct wis
         r = refuse_others(body, e);
     }
     if (r == 0) {
-        r = e2b_network_from_json(body, &w->box, e);
+        r = e2b_network_from_json(body, &w->box, &w->network, e);
     }
     return r < 0 ? r : template_find(req, template_id, &w->from, e);
 }
@@ -138,6 +145,7 @@ static int create_from_template(struct http_request *req, const struct wish *w,
         return r;
     }
     spec.at_end = w->at_end;
+    spec.network = w->network ? xstrdup(w->network) : NULL;
     spec.surface = e2b_box_text(&w->box);
     return control_create(gateway_of(req)->control, actor_of(req), &what, answer, e);
 }
@@ -217,6 +225,14 @@ static int id_of_answer(struct control_answer *answer, char ret[static ID_SIZE],
     return 0;
 }
 
+static int set_network(struct http_request *req, const char *id, const char *policy, struct err *e)
+{
+    cleanup_sandbox_patch struct sandbox_patch patch = {.network = xstrdup(policy)};
+    cleanup_sandbox struct sandbox sb = {0};
+
+    return control_patch(gateway_of(req)->control, actor_of(req), id, &patch, &sb, e);
+}
+
 static int create(struct http_request *req, bool v1, struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
@@ -230,7 +246,7 @@ static int create(struct http_request *req, bool v1, struct err *e)
         r = read_wish(req, body, v1, &w, e);
     }
     if (r < 0) {
-        template_found_done(&w.from);
+        wish_done(&w);
         return r;
     }
     snprintf(w.box.alias, sizeof(w.box.alias), "%s", w.from.alias);
@@ -240,10 +256,13 @@ static int create(struct http_request *req, bool v1, struct err *e)
     if (r == 0) {
         r = id_of_answer(&answer, id, e);
     }
+    if (r == 0 && w.network && !w.from.node_name[0]) { /* a fork has what its parent may reach */
+        r = set_network(req, id, w.network, e);
+    }
     if (r == 0) {
         r = control_get(gateway_of(req)->control, actor_of(req), id, &sb, e);
     }
-    template_found_done(&w.from);
+    wish_done(&w);
     return r < 0 ? r : e2b_reply_sandbox(req, 201, &sb, e);
 }
 

@@ -49,8 +49,12 @@ MUST_CHECK int e2b_reply_sandbox(struct http_request *req, int status, const str
                                  struct err *e);
 json_t *e2b_show(const struct gateway *g, const struct sandbox *sb);
 
-/* network.c: what a request wants of the network, in body and body.network; -EINVAL for what is not honoured. */
-MUST_CHECK int e2b_network_from_json(json_t *body, struct e2b_box *box, struct err *e);
+/*
+ * network.c: what a request wants of the network, in body and body.network; -EINVAL for what is not honoured. *ret_policy is the
+ * text of a policy for the caller to free, or stays when nothing was said of what may be reached.
+ */
+MUST_CHECK int e2b_network_from_json(json_t *body, struct e2b_box *box, char **ret_policy,
+                                     struct err *e);
 
 /* "waiting", "building", "ready", "error" */
 const char *e2b_build_status_name(enum build_status status);
