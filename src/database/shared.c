@@ -18,18 +18,25 @@ static char *with_clock(const struct db *db, const char *before, const char *aft
     return xasprintf("%s%s%s", before, db_driver_of(db)->now_ms, after);
 }
 
-static int64_t one_number(struct db_tx *tx, const struct db_query *q, int64_t *ret, struct err *e)
+/* 1: there was a row. Reads to the end: a statement by itself is committed only then. */
+static int one_number(struct db_tx *tx, const struct db_query *q, int64_t *ret, struct err *e)
 {
     cleanup_result struct db_result res = {0};
+    int64_t number = 0;
+    int there = 0;
     int r = db_select(tx, q, &res, e);
 
-    if (r == 0) {
-        r = db_next(&res, e);
+    while (r >= 0 && (r = db_next(&res, e)) == 1) {
+        number = db_get_int(&res, 0);
+        there = 1;
     }
-    if (r == 1) {
-        *ret = db_get_int(&res, 0);
+    if (r < 0) {
+        return r;
     }
-    return r;
+    if (there) {
+        *ret = number;
+    }
+    return there;
 }
 
 static int beat(struct db *db, const char *id, int64_t lease_ms, int64_t *ret_alive, struct err *e)
@@ -61,7 +68,7 @@ static int beat(struct db *db, const char *id, int64_t lease_ms, int64_t *ret_al
         r = db_run(&tx, &(struct db_query){.sql = drop, .once = true}, NULL, e);
     }
     if (r == 0) {
-        r = (int)one_number(&tx, &(struct db_query){.sql = count, .once = true}, ret_alive, e);
+        r = one_number(&tx, &(struct db_query){.sql = count, .once = true}, ret_alive, e);
     }
     return r < 0 ? r : db_commit(&tx, e);
 }
@@ -130,29 +137,33 @@ int db_hold_take(struct db *db, const char *name, const char *owner, struct err 
     return r;
 }
 
-static int give(struct db *db, const char *name, const char *owner, struct err *e)
+static int give(struct db *db, const char *name, const char *owner, int64_t *ret_wanted,
+                struct err *e)
 {
     static const char sql[] = "DELETE FROM holds WHERE name = $1 AND owner = $2 RETURNING wanted";
-    char text[DB_NOTICE_SIZE];
-    cleanup_tx struct db_tx tx = {0};
-    int64_t wanted = 0;
+    cleanup_tx struct db_tx tx = {.alone = db_shared(db)};
     int r;
 
     r = db_begin(db, DB_WRITE, &tx, e);
     if (r == 0) {
-        r = (int)one_number(&tx, DB_QUERY(sql, DB_TEXT(name), DB_TEXT(owner)), &wanted, e);
-    }
-    if (r >= 0 && wanted && db_shared(db)) {
-        snprintf(text, sizeof(text), "given %s", name);
-        r = db_notify(&tx, text, e);
+        r = one_number(&tx, DB_QUERY(sql, DB_TEXT(name), DB_TEXT(owner)), ret_wanted, e);
     }
     return r < 0 ? r : db_commit(&tx, e);
 }
 
 int db_hold_give(struct db *db, const char *name, const char *owner, struct err *e)
 {
+    char text[DB_NOTICE_SIZE];
+    int64_t wanted = 0;
+    int r;
+
     ASSERT(name && owner);
-    return DB_RETRIED(give(db, name, owner, e));
+    r = DB_RETRIED(give(db, name, owner, &wanted, e));
+    if (r == 0 && wanted && db_shared(db)) {
+        snprintf(text, sizeof(text), "given %s", name);
+        IGNORE_RESULT(db_say(db, text, /* e */ NULL)); /* who waits looks by himself, too */
+    }
+    return r;
 }
 
 /* --- turns --- */
@@ -219,7 +230,7 @@ static int take_turn(struct db *db, const char *owner, int64_t lease_ms,
     taken = take_due(&tx, owner, lease_ms, ret, e);
     r = taken;
     if (taken == 0) {
-        r = (int)one_number(&tx, &(struct db_query){.sql = next, .once = true}, ret_next_ms, e);
+        r = one_number(&tx, &(struct db_query){.sql = next, .once = true}, ret_next_ms, e);
     }
     r = r < 0 ? r : db_commit(&tx, e);
     return r < 0 ? r : taken;

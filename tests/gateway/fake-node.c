@@ -13,7 +13,7 @@
 #include "http/server.h"
 #include "wire/frames.h"
 
-#define SANDBOXES_MAX 2048
+#define SANDBOXES_MAX 4096
 
 struct fake_sandbox {
     char id[ID_SIZE];
