@@ -238,6 +238,28 @@ static void check_qemu(const struct doctor *d, struct finding *f)
     }
 }
 
+/* Tried, not looked up: modules that are built in have no name to be found under. */
+static void check_network(const struct doctor *d, struct finding *f)
+{
+    cleanup_free char *program = xasprintf("%s/space-node-manager", d->host.libexec_dir);
+    const char *const argv[] = {program, "--check-network", NULL};
+    cleanup_free char *text = NULL;
+
+    if (geteuid() != 0 || access(program, X_OK) < 0) {
+        finding_ok(f, "only root can try it, once SPACE is installed");
+        return;
+    }
+    text = program_output(argv);
+    if (text && str_eq(text, "ok\n")) {
+        finding_ok(f, "the kernel has nf_tables with tproxy and reject");
+    } else {
+        finding_bad(f, DOCTOR_FAIL,
+                    "Load the modules: modprobe -a nf_tables nft_tproxy nft_reject_inet.",
+                    "a sandbox's network cannot be made: %.*s",
+                    text ? (int)strcspn(text, "\n") : 16, text ? text : "no word of why");
+    }
+}
+
 static void check_kvm(const struct doctor *d, struct finding *f)
 {
     static const char fix[] =
@@ -348,11 +370,9 @@ static void check_disk(const struct doctor *d, struct finding *f)
 }
 
 const struct doctor_check doctor_host_checks[] = {
-    {"kernel", check_kernel},   {"root", check_root},
-    {"btrfs", check_btrfs},     {"loop", check_loop},
-    {"tun", check_tun},         {"namespaces", check_namespaces},
-    {"seccomp", check_seccomp}, {"cgroups", check_cgroups},
-    {"qemu", check_qemu},       {"kvm", check_kvm},
-    {"memory", check_memory},   {"disk", check_disk},
-    {"clock", check_clock},     {NULL, NULL},
+    {"kernel", check_kernel},   {"root", check_root},       {"btrfs", check_btrfs},
+    {"loop", check_loop},       {"tun", check_tun},         {"namespaces", check_namespaces},
+    {"seccomp", check_seccomp}, {"cgroups", check_cgroups}, {"qemu", check_qemu},
+    {"kvm", check_kvm},         {"memory", check_memory},   {"disk", check_disk},
+    {"clock", check_clock},     {"network", check_network}, {NULL, NULL},
 };

@@ -165,6 +165,16 @@ int jail_net(int *ret_fd, struct err *e)
     return r;
 }
 
+int jail_net_check(struct err *e)
+{
+    int fd = FD_NONE;
+    int r = unshare(CLONE_NEWNET) < 0 ? err_wrap(e, -errno, "making a network namespace") : 0;
+
+    r = r < 0 ? r : jail_net(&fd, e);
+    fd_close(fd);
+    return r;
+}
+
 /* ---- sockets ---- */
 
 static int set_option(int fd, int level, int option, int value)

@@ -28,6 +28,12 @@
 MUST_CHECK int jail_net(int *ret_fd, struct err *e);
 
 /*
+ * Can this kernel do it? Makes one, in a namespace that the process stays in and that ends with it; root. The error says what
+ * is missing.
+ */
+MUST_CHECK int jail_net_check(struct err *e);
+
+/*
  * A socket in the network namespace of the process behind pidfd. The caller, single-threaded, goes there for a
  * moment and back to home_fd; if it could not come back, the process ends. -ESRCH: the process has ended.
  */

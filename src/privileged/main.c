@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/sock.h"
 #include "jail/filter.h"
+#include "jail/net.h"
 #include "machine/qemu-args.h"
 #include "machine/tsc.h"
 #include "privileged/isolate.h"
@@ -60,14 +61,23 @@ static void print_help(void)
     for (size_t i = 0; i < ARRAY_SIZE(option_table); i++) {
         printf("  --%-10s VALUE  %s\n", option_table[i].name, option_table[i].help);
     }
-    printf("  --help              print this and exit\n  --version           print the version and "
+    printf("  --check-network     say whether this kernel can make a machine's network, and exit\n"
+           "  --help              print this and exit\n  --version           print the version and "
            "exit\n");
+}
+
+/* For 'space doctor', which reads what is printed. */
+static void check_network(void)
+{
+    struct err e = {0};
+
+    printf("%s\n", jail_net_check(&e) == 0 ? "ok" : e.msg);
 }
 
 /* 0: go on; 1: all is said, exit well; negative: exit with a usage error (getopt has said why). */
 static int parse_options(int argc, char **argv, struct options *ret)
 {
-    struct option longs[ARRAY_SIZE(option_table) + 3] = {0};
+    struct option longs[ARRAY_SIZE(option_table) + 4] = {0};
     int c;
 
     for (size_t i = 0; i < ARRAY_SIZE(option_table); i++) {
@@ -75,9 +85,14 @@ static int parse_options(int argc, char **argv, struct options *ret)
     }
     longs[ARRAY_SIZE(option_table)] = (struct option){"help", no_argument, NULL, 'h'};
     longs[ARRAY_SIZE(option_table) + 1] = (struct option){"version", no_argument, NULL, 'V'};
+    longs[ARRAY_SIZE(option_table) + 2] = (struct option){"check-network", no_argument, NULL, 'n'};
     while ((c = getopt_long(argc, argv, "", longs, NULL)) >= 0) {
         if (c == 'h') {
             print_help();
+            return 1;
+        }
+        if (c == 'n') {
+            check_network();
             return 1;
         }
         if (c == 'V') {

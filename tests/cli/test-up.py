@@ -299,7 +299,7 @@ def doctor_checks(env):
     r = env.run("doctor", "--json", *args)
     o = json.loads(r.out)
     names = [c["check"] for c in o["checks"]]
-    for name in ("kernel", "btrfs", "loop", "tun", "namespaces", "seccomp", "cgroups", "qemu", "kvm", "memory", "disk",
+    for name in ("kernel", "btrfs", "loop", "tun", "namespaces", "seccomp", "cgroups", "qemu", "kvm", "memory", "disk", "network",
                  "clock", "programs", "templates", "port", "services", "key"):
         check(name in names, name)
     for c in o["checks"]:
