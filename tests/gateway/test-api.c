@@ -409,6 +409,9 @@ static void everything_described_is_served(void)
     {
         json_object_foreach(ops, method, op)
         {
+            if (str_eq(method, "parameters")) { /* of all methods of the path */
+                continue;
+            }
             if (!is_served(method, pattern)) {
                 TEST_FAIL("%s %s is described but not served", method, pattern);
             }
