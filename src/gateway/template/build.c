@@ -338,6 +338,13 @@ static int wait_ready(struct way *w, struct err *e)
         if (r < 0 || status == 0) {
             return r;
         }
+        r = recipe->start_cmd
+                ? builder_check_started(&w->builder, build_log_output, w->build->log, e)
+                : 0;
+        build_log_flush(w->build->log);
+        if (r < 0) {
+            return r;
+        }
         if (deadline_passed(deadline_ns)) {
             return err_set(e, -ETIMEDOUT, "not_ready",
                            "the ready command did not succeed within %lld s",

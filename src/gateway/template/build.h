@@ -19,7 +19,7 @@
 #include "gateway/template/log.h"
 
 #define BUILD_STEP_MS (3600ll * 1000)      /* one RUN: compiling something large */
-#define BUILD_READY_MS (300ll * 1000)      /* until the ready command must have succeeded */
+#define BUILD_READY_MS (900ll * 1000)      /* until the ready command must have succeeded */
 #define BUILD_START_ALONE_MS (20ll * 1000) /* what a start command without a ready one gets */
 
 struct build_base {

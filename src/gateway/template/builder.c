@@ -16,6 +16,8 @@
 
 /* Between two pieces of an upload, or until a command's head is there. */
 #define CALL_MS 120000
+/* A command object: its argv is bounded by the daemon. */
+#define COMMAND_MAX (4u << 20)
 
 static struct pollfd watch_of(const struct builder *b)
 {
@@ -359,6 +361,76 @@ static int status_of(json_t *end, struct err *e)
     return json_get_bool(end, "oom_killed", false) ? 137 : 128;
 }
 
+static int note_started(struct builder *b, struct http_call *call, struct err *e)
+{
+    cleanup_free char *text = NULL;
+    cleanup_json json_t *object = NULL;
+    const char *id;
+    size_t len = 0;
+    int r = http_call_all(call, COMMAND_MAX, &text, &len, e);
+
+    if (r == 0) {
+        r = json_parse_untrusted(text, len, &object, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    id = json_get_string(object, "id", "");
+    if (!id_valid(ID_COMMAND, id)) {
+        return bad_stream(e);
+    }
+    snprintf(b->started, sizeof(b->started), "%s", id);
+    return 0;
+}
+
+/* GET of something about the command that was started. */
+static int ask_started(struct builder *b, const char *rest, struct http_call **ret, struct err *e)
+{
+    cleanup_free char *target =
+        xasprintf("/v1/sandboxes/%s/guest/commands/%s%s", b->id, b->started, rest);
+    struct pollfd watch = watch_of(b);
+    const struct http_call_opts opts = {
+        .target = target, .watch = &watch, .deadline_ns = deadline_in_ms(CALL_MS)};
+    int r = http_call_new(node_client_http(b->world->node), &opts, ret, e);
+
+    if (r == 0) {
+        r = http_call_head(*ret, e);
+    }
+    return r < 0 ? r : http_call_check(*ret, e);
+}
+
+int builder_check_started(struct builder *b, builder_output_fn *output, void *ctx, struct err *e)
+{
+    CLEANUP(http_call_freep) struct http_call *call = NULL;
+    CLEANUP(http_call_freep) struct http_call *said = NULL;
+    const struct builder_command command = {.output = output, .ctx = ctx};
+    struct following f = {.command = &command};
+    cleanup_free char *text = NULL;
+    cleanup_json json_t *object = NULL;
+    size_t len = 0;
+    int r = ask_started(b, "", &call, e);
+
+    if (r == 0) {
+        r = http_call_all(call, COMMAND_MAX, &text, &len, e);
+    }
+    if (r == 0) {
+        r = json_parse_untrusted(text, len, &object, e);
+    }
+    if (r < 0 || json_get_int(object, "ended_at_ms", 0) == 0) {
+        return r;
+    }
+    r = status_of(object, e);
+    if (r <= 0) {
+        return r;
+    }
+    len = (size_t)r;
+    r = ask_started(b, "/output", &said, e);
+    r = r < 0 ? r : follow(&f, said, e);
+    json_decref(f.end);
+    return r < 0 ? r
+                 : err_set(e, -ECHILD, "start_failed", "the start command exited with %zu", len);
+}
+
 int builder_run(struct builder *b, const struct builder_command *command, int *ret_exit,
                 struct err *e)
 {
@@ -371,7 +443,7 @@ int builder_run(struct builder *b, const struct builder_command *command, int *r
     }
     if (command->detached) {
         *ret_exit = 0;
-        return 0;
+        return note_started(b, call, e);
     }
     r = follow(&f, call, e);
     if (r == 0) {

@@ -27,6 +27,7 @@ struct builder {
     char id[ID_SIZE];                      /* of the sandbox; "": none yet */
     char default_user[TEMPLATE_USER_SIZE]; /* who acts when nobody is said */
     bool shell_is_bash;
+    char started[ID_SIZE]; /* the detached command; "": none yet */
 };
 
 /* What may be reached while steps run: the registries of packages. */
@@ -60,8 +61,14 @@ struct builder_command {
     builder_output_fn *output; /* may be NULL */
     void *ctx;
 };
-/* *ret_exit is its exit status, 128 and more for a signal, as shells say it. */
+/* *ret_exit is its exit status, 128 and more for a signal, as shells say it; of a detached one 0. */
 MUST_CHECK int builder_run(struct builder *b, const struct builder_command *command, int *ret_exit,
                            struct err *e);
+/*
+ * The detached command that was started last has ended by itself, and not well: -ECHILD, when what it printed has gone to output.
+ * One that ended well may have left what it is for in the background.
+ */
+MUST_CHECK int builder_check_started(struct builder *b, builder_output_fn *output, void *ctx,
+                                     struct err *e);
 /* Writes the file's bytes from fd to path, as root. */
 MUST_CHECK int builder_upload(struct builder *b, int fd, const char *path, struct err *e);
