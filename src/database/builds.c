@@ -288,8 +288,8 @@ int db_layer_forget_sandbox(struct db *db, const char *project, const char *sand
 {
     static const char *const sql[] = {
         "DELETE FROM template_layers WHERE project_id = $1 AND sandbox_id = $2",
-        "DELETE FROM template_tags WHERE build_id IN (SELECT id FROM template_builds "
-        "WHERE project_id = $1 AND sandbox_id = $2)",
+        ("DELETE FROM template_tags WHERE build_id IN (SELECT id FROM template_builds "
+         "WHERE project_id = $1 AND sandbox_id = $2)"),
         "DELETE FROM template_builds WHERE project_id = $1 AND sandbox_id = $2",
     };
     cleanup_tx struct db_tx tx = {0};

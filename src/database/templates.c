@@ -158,8 +158,8 @@ int db_template_delete(struct db *db, const char *project, const char *id, struc
 {
     static const char *const sql[] = {
         "DELETE FROM template_tags WHERE template_id = $1 AND $2 <> ''",
-        "DELETE FROM template_layers WHERE project_id = $2 AND sandbox_id IN "
-        "(SELECT sandbox_id FROM template_builds WHERE template_id = $1)",
+        ("DELETE FROM template_layers WHERE project_id = $2 AND sandbox_id IN "
+         "(SELECT sandbox_id FROM template_builds WHERE template_id = $1)"),
         "DELETE FROM template_builds WHERE template_id = $1 AND project_id = $2",
         "DELETE FROM templates WHERE id = $1 AND project_id = $2",
     };
