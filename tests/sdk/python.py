@@ -2,11 +2,13 @@
 #
 # The unmodified Python client: what it does otherwise than the one for JavaScript (asks for events of a watch, reads
 # answers by strict models), and once around the rest.
+import os
 import sys
 import time
 import traceback
 
-from e2b import CommandExitException, FileNotFoundException, NotFoundException, Sandbox, SandboxNotFoundException
+from e2b import (BuildException, CommandExitException, FileNotFoundException, NotFoundException, Sandbox,
+                 SandboxNotFoundException, Template, wait_for_file)
 
 DEADLINE_S = 120
 box = None
@@ -94,6 +96,24 @@ def pause_connect_kill():
     assert again.files.read('d/2') == 'two'
     assert again.kill() and not again.kill()
     fails((SandboxNotFoundException, NotFoundException), lambda: Sandbox.connect(box.sandbox_id))
+
+
+@case
+def templates():
+    lines = []
+    template = (Template(file_context_path=os.path.dirname(os.path.abspath(__file__))).from_base_image()
+                .copy('package.json', 'got.json').set_envs({'A': 'b c'}).set_workdir('/work')
+                .run_cmd('echo "$A" > said', user='root')
+                .set_start_cmd('touch /tmp/up; sleep 100000', wait_for_file('/tmp/up')))
+    info = Template.build(template, 'python', on_build_logs=lambda entry: lines.append(entry.message))
+    assert any('RUN' in line for line in lines), lines
+    assert Template.exists('python') and [t.build_id for t in Template.get_tags('python')] == [info.build_id]
+    made = Sandbox.create('python')
+    result = made.commands.run('cat said; pwd; test -s /home/user/got.json; test -e /tmp/up')
+    assert result.stdout == 'b c\n/work\n', result
+    made.kill()
+    error = fails(BuildException, lambda: Template.build(Template().from_base_image().run_cmd('exit 3'), 'broken'))
+    assert 'exited with 3' in str(error), error
 
 
 failed = 0

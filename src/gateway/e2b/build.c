@@ -62,6 +62,7 @@ int e2b_build_begin_handler(struct http_request *req, struct err *e)
     cleanup_json json_t *tags = json_array();
     struct template_row row = {0};
     struct template_ref ref = {0};
+    char uuid[BUILD_UUID_SIZE];
     const char *name = NULL;
     json_t *list = NULL;
     int r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
@@ -87,10 +88,11 @@ int e2b_build_begin_handler(struct http_request *req, struct err *e)
     if (r == 0) {
         r = template_begin(req, &ref, tags, &row, &build, e);
     }
+    template_build_uuid(build.id, uuid);
     return r < 0 ? r
                  : e2b_reply_json_take(req, 202,
                                        json_pack("{s:s, s:s, s:b, s:[s], s:[s], s:O}", "templateID",
-                                                 row.id, "buildID", build.id, "public", 0, "names",
+                                                 row.id, "buildID", uuid, "public", 0, "names",
                                                  row.name, "aliases", row.name, "tags", tags),
                                        e);
 }
@@ -212,6 +214,7 @@ int e2b_build_status_handler(struct http_request *req, struct err *e)
     cleanup_build_row struct build_row build = {0};
     cleanup_json json_t *entries = NULL;
     cleanup_json json_t *lines = json_array();
+    char uuid[BUILD_UUID_SIZE];
     int64_t offset = 0;
     json_t *entry;
     json_t *shown;
@@ -232,9 +235,10 @@ int e2b_build_status_handler(struct http_request *req, struct err *e)
     {
         json_array_append(lines, json_object_get(entry, "message"));
     }
-    shown = json_pack("{s:s, s:s, s:s, s:O, s:O}", "templateID", build.template_id, "buildID",
-                      build.id, "status", e2b_build_status_name(build.status), "logs", lines,
-                      "logEntries", entries);
+    template_build_uuid(build.id, uuid);
+    shown = json_pack("{s:s, s:s, s:s, s:O, s:O}", "templateID", build.template_id, "buildID", uuid,
+                      "status", e2b_build_status_name(build.status), "logs", lines, "logEntries",
+                      entries);
     ASSERT(shown);
     if (build.status == BUILD_FAILED) {
         json_t *reason = reason_of(&build);

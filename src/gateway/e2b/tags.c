@@ -6,17 +6,20 @@
 
 #include "gateway/e2b/private.h"
 
-static json_t *show(const struct template_tag *tag)
+/* Of a build, or of something that is none and has a name. */
+static json_t *show(const struct template_tag *tag, const char *build)
 {
+    char uuid[BUILD_UUID_SIZE];
     char at[E2B_TIME_SIZE];
 
+    template_build_uuid(build, uuid);
     e2b_time(tag->created_at_ms, at);
-    return json_pack("{s:s, s:s, s:s}", "tag", tag->tag, "buildID", tag->build, "createdAt", at);
+    return json_pack("{s:s, s:s, s:s}", "tag", tag->tag, "buildID", uuid, "createdAt", at);
 }
 
 static int add(void *ctx, const struct template_tag *tag)
 {
-    json_array_append_new(ctx, show(tag));
+    json_array_append_new(ctx, show(tag, tag->build));
     return 0;
 }
 
@@ -28,13 +31,8 @@ static int show_one(struct http_request *req, json_t *shown, struct err *e)
     int r = template_find(req, http_request_param(req, "id"), &t, e);
 
     if (r == 0) {
-        json_t *one;
-
         tag.created_at_ms = t.snapshot.created_at_ms;
-        one = show(&tag);
-        json_object_set_new(one, "buildID",
-                            json_string(t.node_name[0] ? t.node_name : t.snapshot.id));
-        json_array_append_new(shown, one);
+        json_array_append_new(shown, show(&tag, t.node_name[0] ? t.node_name : t.snapshot.id));
     }
     return r;
 }
@@ -79,6 +77,7 @@ int e2b_tags_add_handler(struct http_request *req, struct err *e)
     cleanup_template_found struct template_found t = {0};
     cleanup_json json_t *body = NULL;
     struct template_tag tag = {.created_at_ms = control_now_ms(gateway_of(req)->control)};
+    char uuid[BUILD_UUID_SIZE];
     const char *target = NULL;
     json_t *tags = NULL;
     int r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
@@ -99,13 +98,14 @@ int e2b_tags_add_handler(struct http_request *req, struct err *e)
                        target);
     }
     snprintf(tag.build, sizeof(tag.build), "%s", t.build.id);
+    template_build_uuid(t.build.id, uuid);
     for (size_t i = 0; r == 0 && i < json_array_size(tags); i++) {
         snprintf(tag.tag, sizeof(tag.tag), "%s", json_string_value(json_array_get(tags, i)));
         r = db_tag_put(gateway_of(req)->db, t.built.id, &tag, e);
     }
     return r < 0 ? r
-                 : e2b_reply_json_take(
-                       req, 201, json_pack("{s:s, s:O}", "buildID", t.build.id, "tags", tags), e);
+                 : e2b_reply_json_take(req, 201,
+                                       json_pack("{s:s, s:O}", "buildID", uuid, "tags", tags), e);
 }
 
 int e2b_tags_remove_handler(struct http_request *req, struct err *e)

@@ -14,13 +14,15 @@ static json_t *show_node_template(json_t *entry, json_t *list)
     const char *name = json_get_string(entry, "name", "");
     const struct shape shape = shape_default();
     cleanup_json json_t *names = json_pack("[s]", name);
+    char uuid[BUILD_UUID_SIZE];
     char at[E2B_TIME_SIZE];
 
+    template_build_uuid(name, uuid);
     template_node_aliases(names, name, list);
     e2b_time(json_get_int(entry, "built_at_ms", 0), at);
     return json_pack(
         "{s:s, s:s, s:i, s:i, s:i, s:b, s:O, s:O, s:s, s:s, s:n, s:n, s:i, s:i, s:s, s:s}",
-        "templateID", name, "buildID", name, "cpuCount", (int)shape.vcpus, "memoryMB",
+        "templateID", name, "buildID", uuid, "cpuCount", (int)shape.vcpus, "memoryMB",
         (int)shape.memory_mib, "diskSizeMB", (int)shape.disk_mib, "public", 1, "aliases", names,
         "names", names, "createdAt", at, "updatedAt", at, "createdBy", "lastSpawnedAt",
         "spawnCount", 0, "buildCount", 1, "envdVersion", E2B_ENVD_VERSION, "buildStatus", "ready");
@@ -52,24 +54,26 @@ static int show_built(struct http_request *req, const struct template_row *t, js
     char created[E2B_TIME_SIZE];
     char updated[E2B_TIME_SIZE];
     char spawned[E2B_TIME_SIZE];
+    char uuid[BUILD_UUID_SIZE];
     json_t *shown;
     int r = db_build_list(gateway_of(req)->db, t->project, t->id, keep_newest, &newest, e);
 
     if (r < 0) {
         return r;
     }
+    template_build_uuid(newest.id, uuid);
     e2b_time(t->created_at_ms, created);
     e2b_time(MAX(t->updated_at_ms, t->created_at_ms), updated);
     e2b_time(t->spawned_at_ms, spawned);
-    shown = json_pack(
-        "{s:s, s:s, s:i, s:i, s:i, s:b, s:[s], s:[s], s:s, s:s, s:n, s:o, s:I, s:I, "
-        "s:s, s:s}",
-        "templateID", t->id, "buildID", newest.id, "cpuCount", (int)newest.shape.vcpus, "memoryMB",
-        (int)newest.shape.memory_mib, "diskSizeMB", (int)newest.shape.disk_mib, "public", 0,
-        "aliases", t->name, "names", t->name, "createdAt", created, "updatedAt", updated,
-        "createdBy", "lastSpawnedAt", or_null(json_string(spawned), t->spawned_at_ms > 0),
-        "spawnCount", (json_int_t)t->spawned, "buildCount", (json_int_t)t->builds, "envdVersion",
-        E2B_ENVD_VERSION, "buildStatus", e2b_build_status_name(newest.status));
+    shown = json_pack("{s:s, s:s, s:i, s:i, s:i, s:b, s:[s], s:[s], s:s, s:s, s:n, s:o, s:I, s:I, "
+                      "s:s, s:s}",
+                      "templateID", t->id, "buildID", uuid, "cpuCount", (int)newest.shape.vcpus,
+                      "memoryMB", (int)newest.shape.memory_mib, "diskSizeMB",
+                      (int)newest.shape.disk_mib, "public", 0, "aliases", t->name, "names", t->name,
+                      "createdAt", created, "updatedAt", updated, "createdBy", "lastSpawnedAt",
+                      or_null(json_string(spawned), t->spawned_at_ms > 0), "spawnCount",
+                      (json_int_t)t->spawned, "buildCount", (json_int_t)t->builds, "envdVersion",
+                      E2B_ENVD_VERSION, "buildStatus", e2b_build_status_name(newest.status));
     ASSERT(shown);
     *ret = shown;
     return 0;

@@ -63,7 +63,10 @@ MUST_CHECK int template_receive(struct http_request *req, const char *project, c
 /* -EINVAL "files_not_uploaded". */
 MUST_CHECK int template_check_files(struct http_request *req, const struct template_recipe *recipe,
                                     struct err *e);
-/* The build of the path, if it is one of that template's. The caller ends *ret with build_row_done(). */
+/* What E2B's clients are told as the id of a build, who want a UUID: made of ours (any text), the same each time. */
+#define BUILD_UUID_SIZE 37
+void template_build_uuid(const char *id, char ret[static BUILD_UUID_SIZE]);
+/* The build of the path, by its id or the UUID, if it is one of that template's. The caller ends *ret with build_row_done(). */
 MUST_CHECK int template_find_build(struct http_request *req, const char *template,
                                    struct build_row *ret, struct err *e);
 /* Of the build at work, or what it has left; then build is read anew when what it said may be old. */

@@ -380,17 +380,51 @@ int template_build_handler(struct http_request *req, struct err *e)
                                         e);
 }
 
+void template_build_uuid(const char *id, char ret[static BUILD_UUID_SIZE])
+{
+    char hash[TEMPLATE_HASH_SIZE];
+
+    template_hash_base(id, hash);
+    hash[12] = '4'; /* RFC 9562: version 4, and the variant */
+    hash[16] = 'a';
+    snprintf(ret, BUILD_UUID_SIZE, "%.8s-%.4s-%.4s-%.4s-%.12s", hash, hash + 8, hash + 12,
+             hash + 16, hash + 20);
+}
+
+struct wanted {
+    const char *uuid;
+    char id[ID_SIZE]; /* "": not found */
+};
+
+static int match_uuid(void *ctx, const struct build_row *row)
+{
+    struct wanted *w = ctx;
+    char uuid[BUILD_UUID_SIZE];
+
+    template_build_uuid(row->id, uuid);
+    if (!str_eq(uuid, w->uuid)) {
+        return 0;
+    }
+    memcpy(w->id, row->id, sizeof(w->id));
+    return 1;
+}
+
 int template_find_build(struct http_request *req, const char *template, struct build_row *ret,
                         struct err *e)
 {
     cleanup_build_row struct build_row build = {0};
+    struct wanted wanted = {.uuid = http_request_param(req, "build")};
+    const char *id = wanted.uuid;
     struct template_row row;
     struct template_ref ref;
     int r = template_find_row(req, template, &row, &ref, e);
 
-    if (r == 0) {
-        r = db_build_get(gateway_of(req)->db, row.project, http_request_param(req, "build"), &build,
-                         e);
+    if (r == 0 && !id_valid(ID_BUILD, id)) {
+        r = db_build_list(gateway_of(req)->db, row.project, row.id, match_uuid, &wanted, e);
+        id = wanted.id;
+    }
+    if (r >= 0) {
+        r = db_build_get(gateway_of(req)->db, row.project, id, &build, e);
     }
     if (r < 0) {
         return r;
