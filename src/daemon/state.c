@@ -95,11 +95,10 @@ void state_help_then(struct state *st, const char *what, helper_fn *fn, helper_d
 
 static int open_root(const struct state *st, int *ret, struct err *e)
 {
-    int r = workload_enter(st->daemon->workload);
-    int fd = r < 0 ? r : fs_open(".", O_RDONLY | O_DIRECTORY, 0);
+    int fd = fs_open_beneath(workload_root(st->daemon->workload), ".", O_RDONLY | O_DIRECTORY, 0);
 
     if (fd < 0) {
-        return err_wrap(e, fd, "entering the sandbox");
+        return err_wrap(e, fd, "opening the root of the disk");
     }
     *ret = fd;
     return 0;
