@@ -12,6 +12,8 @@ struct passenger {
     const char *id;
     uint64_t deadline_ns;
     pthread_t thread;
+    int lands_with; /* when it comes so late that it leads a flight of its own */
+    const struct err *why;
     int r;
     struct err e;
 };
@@ -23,7 +25,7 @@ static void *board(void *arg)
 
     p->r = flight_board(p->fs, p->id, p->deadline_ns, &f, &p->e);
     if (p->r == 1) {
-        flight_land(f, 0, NULL);
+        flight_land(f, p->lands_with, p->why);
     }
     return NULL;
 }
@@ -41,6 +43,8 @@ static int fly(int r, const struct err *why)
         p[i].fs = fs;
         p[i].id = "s1";
         p[i].deadline_ns = deadline_in_ms(30000);
+        p[i].lands_with = r;
+        p[i].why = why;
         ASSERT(pthread_create(&p[i].thread, NULL, board, &p[i]) == 0);
     }
     flight_land(f, r, why);
