@@ -199,6 +199,7 @@ static int up_to_stored(struct resident *res, struct snapshot **ret_made, json_t
     if (r < 0) {
         return r;
     }
+    ASSERT(snap);
     *ret_made = made ? snap : NULL;
     trace_mark(&res->trace, "full snapshot taken");
     r = FAULT("suspend.saved") ? err_wrap(e, -EIO, "suspending") : store(res, snap, ret, e);
