@@ -9,7 +9,8 @@
  *   no_new_privs 4. serve                  foreign bytes are read from here on only: fixed-size
  *   requests of one user
  *
- * It exits and starts again at any time: machines go on, and nothing is remembered (cgroup.h).
+ * It exits and starts again at any time: machines go on, and nothing of them is remembered (cgroup.h); copies
+ * of their memory end with it (copies.h).
  */
 #include "base/fault.h"
 #include "base/log.h"
