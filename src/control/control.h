@@ -105,6 +105,10 @@ MUST_CHECK int control_fork(struct control *c, const struct control_actor *actor
                             const struct control_create *what, struct control_answer *ret,
                             struct err *e);
 
+/* The id of the sandbox that a control_create() has made, or of the first child of a control_fork(). -EPROTO "bad_answer". */
+MUST_CHECK int control_answer_id(const struct control_answer *answer, char ret[static ID_SIZE],
+                                 struct err *e);
+
 /* -ENOENT "sandbox_not_found": not there or not the actor's; the same error in both cases. */
 MUST_CHECK int control_get(struct control *c, const struct control_actor *actor, const char *id,
                            struct sandbox *ret, struct err *e);

@@ -328,3 +328,22 @@ int control_fork(struct control *c, const struct control_actor *actor, const cha
     mine.parent = &parent;
     return control_create(c, actor, &mine, ret, e);
 }
+
+int control_answer_id(const struct control_answer *answer, char ret[static ID_SIZE], struct err *e)
+{
+    cleanup_json json_t *body = NULL;
+    json_t *list;
+    const char *id;
+    int r = json_parse_object(answer->body, strlen(answer->body), &body, e);
+
+    if (r < 0) {
+        return r;
+    }
+    list = json_object_get(body, "sandboxes");
+    id = json_get_string(json_is_array(list) ? json_array_get(list, 0) : body, "id", "");
+    if (!id_valid(ID_SANDBOX, id)) {
+        return err_set(e, -EPROTO, "bad_answer", "the new sandbox has no id");
+    }
+    snprintf(ret, ID_SIZE, "%s", id);
+    return 0;
+}

@@ -5,13 +5,11 @@
 #include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "sandbox/base.h"
 #include "sandbox/checkpoint.h"
 #include "sandbox/history.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/rollback.h"
 #include "sandbox/suspend.h"
-#include "sandbox/template.h"
 #include "volume/client.h"
 
 #include <fcntl.h>
@@ -159,25 +157,6 @@ static int make_disk(struct resident *res, int *ret_fd, struct err *e)
     return 0;
 }
 
-/* What may be the images that disk and memory began as; the volume manager looks whether they are. */
-static void open_images(struct resident *res, struct places *p)
-{
-    const struct record *rec = &res->record;
-    cleanup_template struct template t = {.disk_fd = FD_NONE};
-    struct base *base = NULL;
-
-    if (template_open(res->node, rec->template_name, &t, NULL) == 0 &&
-        template_fit_disk(res->node, &t, (uint64_t)rec->shape.disk_mib << 20, NULL) == 0) {
-        p->disk.base_fd = TAKE_FD(t.disk_fd);
-    }
-    if (base_get(res->node, rec->shape.vcpus, rec->shape.memory_mib, &base, NULL) == 0) {
-        int fd = fs_open_beneath(base->dir_fd, "memory", O_RDONLY, 0);
-
-        p->memory.base_fd = fd < 0 ? FD_NONE : fd;
-        base_put(res->node, base);
-    }
-}
-
 static int get_parts(struct fetching *f, struct resident *res, struct err *e)
 {
     CLEANUP(places_done)
@@ -197,7 +176,8 @@ static int get_parts(struct fetching *f, struct resident *res, struct err *e)
     }
     p.memory.fd = checkpoint.memory_fd;
     p.device.fd = checkpoint.device_fd;
-    open_images(res, &p);
+    /* The volume manager looks whether they are the ones. */
+    suspend_open_images(res, &p.disk.base_fd, &p.memory.base_fd);
     files[0] = p.disk;
     files[1] = p.memory;
     files[2] = p.device;

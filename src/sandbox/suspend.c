@@ -80,8 +80,7 @@ static int make_meta(struct resident *res, const struct snapshot *snap, int *ret
     return 0;
 }
 
-/* What they began as. Without it they are stored whole: that the template is gone is no reason to refuse. */
-static void open_images(struct resident *res, struct parts *p)
+void suspend_open_images(struct resident *res, int *ret_disk_fd, int *ret_memory_fd)
 {
     const struct record *rec = &res->record;
     cleanup_template struct template t = {.disk_fd = FD_NONE};
@@ -89,12 +88,12 @@ static void open_images(struct resident *res, struct parts *p)
 
     if (template_open(res->node, rec->template_name, &t, NULL) == 0 &&
         template_fit_disk(res->node, &t, (uint64_t)rec->shape.disk_mib << 20, NULL) == 0) {
-        p->files[PART_DISK].base_fd = TAKE_FD(t.disk_fd);
+        *ret_disk_fd = TAKE_FD(t.disk_fd);
     }
     if (base_get(res->node, rec->shape.vcpus, rec->shape.memory_mib, &base, NULL) == 0) {
         int fd = fs_open_beneath(base->dir_fd, "memory", O_RDONLY, 0);
 
-        p->files[PART_MEMORY].base_fd = fd < 0 ? FD_NONE : fd;
+        *ret_memory_fd = fd < 0 ? FD_NONE : fd;
         base_put(res->node, base);
     }
 }
@@ -114,7 +113,8 @@ static int open_parts(struct resident *res, const struct snapshot *snap, struct 
     }
     p->files[PART_MEMORY].fd = files.memory_fd;
     p->files[PART_DEVICE].fd = files.device_fd;
-    open_images(res, p);
+    /* Without them they are stored whole: that the template is gone is no reason to refuse. */
+    suspend_open_images(res, &p->files[PART_DISK].base_fd, &p->files[PART_MEMORY].base_fd);
     return make_meta(res, snap, &p->files[PART_META].fd, e);
 }
 

@@ -204,27 +204,6 @@ static int create_from_snapshot(struct http_request *req, const struct wish *w,
                : r;
 }
 
-/* The id of what was made, in our own API's words; a fork's answer is a list of one. */
-static int id_of_answer(struct control_answer *answer, char ret[static ID_SIZE], struct err *e)
-{
-    cleanup_free char *text = TAKE_PTR(answer->body);
-    cleanup_json json_t *body = NULL;
-    json_t *list;
-    const char *id;
-    int r = json_parse_object(text, strlen(text), &body, e);
-
-    if (r < 0) {
-        return r;
-    }
-    list = json_object_get(body, "sandboxes");
-    id = json_get_string(json_is_array(list) ? json_array_get(list, 0) : body, "id", "");
-    if (!id_valid(ID_SANDBOX, id)) {
-        return err_set(e, -EPROTO, "bad_answer", "the new sandbox has no id");
-    }
-    snprintf(ret, ID_SIZE, "%s", id);
-    return 0;
-}
-
 static int set_network(struct http_request *req, const char *id, const char *policy, struct err *e)
 {
     cleanup_sandbox_patch struct sandbox_patch patch = {.network = xstrdup(policy)};
@@ -254,7 +233,8 @@ static int create(struct http_request *req, bool v1, struct err *e)
     r = w.from.node_name[0] ? create_from_template(req, &w, &answer, e)
                             : create_from_snapshot(req, &w, &answer, e);
     if (r == 0) {
-        r = id_of_answer(&answer, id, e);
+        r = control_answer_id(&answer, id, e);
+        free(TAKE_PTR(answer.body));
     }
     if (r == 0 && w.network && !w.from.node_name[0]) { /* a fork has what its parent may reach */
         r = set_network(req, id, w.network, e);

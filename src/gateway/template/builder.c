@@ -39,25 +39,6 @@ static json_t *metadata_of(const struct builder *b)
     return json_pack("{s:s}", "space.build", b->world->build);
 }
 
-static int id_of(const char *text, char ret[static ID_SIZE], struct err *e)
-{
-    cleanup_json json_t *body = NULL;
-    json_t *list;
-    const char *id;
-    int r = json_parse_object(text, strlen(text), &body, e);
-
-    if (r < 0) {
-        return r;
-    }
-    list = json_object_get(body, "sandboxes");
-    id = json_get_string(json_is_array(list) ? json_array_get(list, 0) : body, "id", "");
-    if (!id_valid(ID_SANDBOX, id)) {
-        return err_set(e, -EPROTO, "bad_answer", "the new sandbox has no id");
-    }
-    snprintf(ret, ID_SIZE, "%s", id);
-    return 0;
-}
-
 static void keep_user(void *ctx, const char *data, size_t len, bool is_error)
 {
     struct builder *b = ctx;
@@ -95,7 +76,7 @@ static int made(struct builder *b, int r, struct control_answer *answer, struct 
     cleanup_free char *text = answer->body;
 
     if (r == 0) {
-        r = id_of(text, b->id, e);
+        r = control_answer_id(answer, b->id, e);
     }
     if (r == 0) {
         r = look(b, e);
