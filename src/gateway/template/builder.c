@@ -73,10 +73,9 @@ static int look(struct builder *b, struct err *e)
 
 static int made(struct builder *b, int r, struct control_answer *answer, struct err *e)
 {
-    cleanup_free char *text = answer->body;
-
     if (r == 0) {
         r = control_answer_id(answer, b->id, e);
+        free(TAKE_PTR(answer->body));
     }
     if (r == 0) {
         r = look(b, e);
