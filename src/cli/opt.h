@@ -106,6 +106,7 @@ struct args {
     uint64_t limit;
     bool follow;
     bool force;
+    bool builders;
     bool once;
     uint64_t interval_s;
     uint64_t jobs;

@@ -250,6 +250,9 @@ static int ls_target(const struct args *a, struct buf *b, struct err *e)
     if (r == 0 && a->state) {
         r = url_add_query(b, "state", a->state);
     }
+    if (r == 0 && a->builders) {
+        r = url_add_query(b, "builders", "true");
+    }
     for (size_t i = 0; r == 0 && i < a->metadata.n; i++) {
         const char *equals = strchr(a->metadata.items[i], '=');
 

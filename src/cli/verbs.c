@@ -131,6 +131,7 @@ static const struct opt ls_opts[] = {
           "only sandboxes in this state: running, stopped, ..."),
     VALUE(OPT_LIST, "metadata", 'l', "NAME=VALUE", metadata,
           "only sandboxes with this label, may be repeated"),
+    FLAG("builders", 0, builders, "also those that templates are built in"),
     VALUE(OPT_NUMBER, "limit", 'n', "N", limit, "at most so many (all)"),
     OPT_END,
 };

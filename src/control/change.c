@@ -261,6 +261,9 @@ static int stop(struct control *c, const struct control_actor *actor, const char
     cancel = (struct pollfd){.fd = busy_cancel_fd(hold), .events = POLLIN};
     call.watch = &cancel;
     r = node_client_stop(c->node, id, &call, e);
+    if (r == -ECANCELED && busy_cancelled(hold)) {
+        return control_deleted_meanwhile(e);
+    }
     if (r < 0) {
         control_kick(c); /* the row says stopping: the reconciler sees to the end of it */
         return r;
@@ -320,6 +323,9 @@ int control_start(struct control *c, const struct control_actor *actor, const ch
     r = node_client_start(c->node, id, &call, &node, &why);
     if (r == 0) {
         return control_end_move(c, actor, id, &end, ret, e);
+    }
+    if (r == -ECANCELED && busy_cancelled(hold)) {
+        return control_deleted_meanwhile(e);
     }
     /* Should it have started all the same, the reconciler stops it: the client was told that it is not. */
     end.to = SANDBOX_STATE_STOPPED;

@@ -618,6 +618,15 @@ static void list_filters_by_state_metadata_and_expiry(void)
               1);
     CHECK_INT(count_list(db, &(struct sandbox_query){.filters = {{"app", "X"}}, .n_filters = 1}),
               0);
+    CHECK_INT(count_list(db, &(struct sandbox_query){.no_builders = true}), 3);
+    {
+        cleanup_sandbox struct sandbox builder = {0};
+
+        REQUIRE(insert_one(db, f.project[0].id, "{\"space.build\":\"b\"}", 40, &builder) == 0);
+        CHECK_INT(count_list(db, &(struct sandbox_query){0}), 4);
+        CHECK_INT(count_list(db, &(struct sandbox_query){.no_builders = true}), 3);
+        REQUIRE(db_sandbox_delete(db, &builder, NULL, NULL) == 0);
+    }
     /* a never ends, b ends at 60020, c at 60030. */
     CHECK_INT(count_list(db, &(struct sandbox_query){.expired_at_ms = 60019}), 0);
     CHECK_INT(count_list(db, &(struct sandbox_query){.expired_at_ms = 60020}), 1);

@@ -177,6 +177,7 @@ struct sandbox_query {
            their end only running ones */
     const char *batch; /* only these; NULL: all. borrowed: lives as long as the query */
     bool oldest_first; /* then after_ms means created after this */
+    bool no_builders;  /* not those that templates are built in (SANDBOX_METADATA_BUILD) */
     int64_t limit;     /* 0: no limit */
 };
 

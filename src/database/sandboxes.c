@@ -475,7 +475,7 @@ int db_sandbox_delete(struct db *db, const struct sandbox *sb, const struct db_b
 }
 
 /* A statement that is put together from the parts of a sandbox_query that are there. */
-#define LIST_PARAMS_MAX (SANDBOX_STATE_COUNT_ + 2 * SANDBOX_FILTER_MAX + 6)
+#define LIST_PARAMS_MAX (SANDBOX_STATE_COUNT_ + 2 * SANDBOX_FILTER_MAX + 7)
 
 struct list_query {
     struct buf sql; /* owned */
@@ -552,6 +552,12 @@ static void build_list(const struct sandbox_query *q, struct list_query *lq)
     }
     if (q->batch) {
         add_placeholder(lq, " AND batch = ", DB_TEXT(q->batch), "");
+    }
+    if (q->no_builders) {
+        add_placeholder(lq,
+                        " AND NOT EXISTS (SELECT 1 FROM sandbox_metadata m WHERE m.sandbox_id = "
+                        "sandboxes.id AND m.key = ",
+                        DB_TEXT(SANDBOX_METADATA_BUILD), ")");
     }
     if (q->after_id) {
         add_text(lq, " AND (created_at_ms, id) ");

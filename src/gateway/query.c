@@ -78,6 +78,16 @@ static int add_filter(struct list_query *list, const char *key, const char *valu
     return 0;
 }
 
+static int add_builders(struct list_query *list, const char *value, struct err *e)
+{
+    if (!str_eq(value, "true") && !str_eq(value, "false")) {
+        return err_field(e, -EINVAL, "invalid_field", "builders",
+                         "builders must be 'true' or 'false'");
+    }
+    list->query.no_builders = str_eq(value, "false");
+    return 0;
+}
+
 int list_query_add(struct list_query *list, const char *name, const char *value, struct err *e)
 {
     ASSERT(list && name && value);
@@ -91,11 +101,15 @@ int list_query_add(struct list_query *list, const char *name, const char *value,
     if (str_eq(name, "state")) {
         return add_states(list, value, e);
     }
+    if (str_eq(name, "builders")) {
+        return add_builders(list, value, e);
+    }
     if (str_starts(name, "metadata.")) {
         return add_filter(list, name + strlen("metadata."), value, e);
     }
     return err_field(e, -EINVAL, "unknown_parameter", name,
-                     "there is no parameter '%.60s'; known: state, metadata.KEY, limit, cursor",
+                     "there is no parameter '%.60s'; known: state, metadata.KEY, builders, limit, "
+                     "cursor",
                      name);
 }
 
@@ -105,7 +119,7 @@ int list_query_from_request(const struct http_request *req, struct list_query *r
     const char *value;
     int r;
 
-    *ret = (struct list_query){.query.limit = LIST_LIMIT_DEFAULT};
+    *ret = (struct list_query){.query.limit = LIST_LIMIT_DEFAULT, .query.no_builders = true};
     for (size_t i = 0; http_query_at(req, i, &name, &value); i++) {
         r = list_query_add(ret, name, value, e);
         if (r < 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The query of GET /v1/sandboxes: state=running,stopped, metadata.KEY=VALUE (all must match), limit,
- * cursor. Parameters that are not known are refused, or a misspelt filter would list everything.
+ * The query of GET /v1/sandboxes: state=running,stopped, metadata.KEY=VALUE (all must match), builders=true
+ * (those that templates are built in, too), limit, cursor. Parameters that are not known are refused, or a misspelt filter would list everything.
  *
  * A cursor is where the last page ended: MILLISECONDS-ID of its last sandbox. Clients need not know.
  */

@@ -81,6 +81,11 @@ static void queries_collect_filters(void)
     CHECK_INT(list_query_add(&list, "metadata.a.b", "", NULL), 0);
     CHECK_STR(list.query.filters[0].key, "a.b");
     CHECK_INT(list_query_add(&list, "limit", "1000", NULL), 0);
+    CHECK_INT(list_query_add(&list, "builders", "false", NULL), 0);
+    CHECK(list.query.no_builders);
+    CHECK_INT(list_query_add(&list, "builders", "true", NULL), 0);
+    CHECK(!list.query.no_builders);
+    CHECK_INT(list_query_add(&list, "builders", "1", NULL), -EINVAL);
     for (int i = 1; i < SANDBOX_FILTER_MAX; i++) {
         CHECK_INT(list_query_add(&list, "metadata.x", "y", NULL), 0);
     }

@@ -8,6 +8,8 @@
 #define TEMPLATE_NAME_MAX 63
 #define TEMPLATE_NAME_SIZE (TEMPLATE_NAME_MAX + 1)
 
+/* On the sandboxes that templates are built in: the build's id. Lists leave these out unless they are asked for. */
+#define SANDBOX_METADATA_BUILD "space.build"
 #define METADATA_PAIRS_MAX 64
 #define METADATA_KEY_MAX 128
 #define METADATA_VALUE_MAX 1024

@@ -192,6 +192,61 @@ static void snapshots_outlive_their_sandbox(void)
     CHECK_INT(world_rows(&w), 0);
 }
 
+/* While it is being stopped its last snapshot is deleted, and it goes with that: both are answered as done. */
+static void kill_while_its_snapshot_is_deleted(void)
+{
+    WORLD(w);
+    struct running kill;
+    cleanup_free char *target = NULL;
+    char id[ID_SIZE];
+
+    make(&w, BASE, id);
+    CHECK_INT(status_of(&w, id, "POST", "/snapshots", "{\"name\":\"b\"}"), 201);
+    target = xasprintf("/sandboxes/%s", id);
+    fake_node_hold(w.node, FAKE_STOP);
+    ask_start(&kill, &w, &(struct ask){.method = "DELETE", .target = target, .key = w.keys[ALICE]});
+    fake_node_await_held(w.node, FAKE_STOP, 1);
+    {
+        cleanup_answer struct answer gone = alice(&w, "DELETE", "/templates/b%3Adefault", NULL);
+
+        CHECK_INT(gone.status, 204);
+    }
+    fake_node_release(w.node, FAKE_STOP);
+    ask_join(&kill);
+    CHECK_INT(kill.answer.status, 204);
+    answer_done(&kill.answer);
+    CHECK_INT(world_rows(&w), 0);
+    CHECK(!fake_node_has(w.node, id));
+}
+
+/* A stop that a deletion overtakes is a conflict, not a client that has gone. */
+static void stop_that_a_deletion_overtakes(void)
+{
+    WORLD(w);
+    struct running stop;
+    cleanup_free char *target = NULL;
+    cleanup_free char *stop_target = NULL;
+    char id[ID_SIZE];
+
+    make(&w, BASE, id);
+    target = xasprintf("/sandboxes/%s", id);
+    stop_target = xasprintf("/v1/sandboxes/%s/stop", id);
+    fake_node_hold(w.node, FAKE_STOP);
+    ask_start(&stop, &w,
+              &(struct ask){.method = "POST", .target = stop_target, .key = w.keys[ALICE]});
+    fake_node_await_held(w.node, FAKE_STOP, 1);
+    {
+        cleanup_answer struct answer gone = alice(&w, "DELETE", target, NULL);
+
+        CHECK_INT(gone.status, 204);
+    }
+    fake_node_release(w.node, FAKE_STOP);
+    ask_join(&stop);
+    CHECK_INT(stop.answer.status, 409);
+    CHECK_STR(answer_code(&stop.answer), "sandbox_deleted");
+    answer_done(&stop.answer);
+}
+
 static void at_its_end_it_is_paused(void)
 {
     WORLD(w);
@@ -527,6 +582,8 @@ static const struct test_case cases[] = {
     T(what_cannot_be_kept_is_refused),
     T(others_see_nothing),
     T(snapshots_outlive_their_sandbox),
+    T(kill_while_its_snapshot_is_deleted),
+    T(stop_that_a_deletion_overtakes),
     T(at_its_end_it_is_paused),
     T(the_token_decides),
     T(frames_become_envelopes),

@@ -318,6 +318,7 @@ static int hide(struct http_request *req, struct sandbox *sb, struct e2b_box *bo
 {
     cleanup_free char *id = xstrdup(sb->id);
     cleanup_sandbox_patch struct sandbox_patch patch = {.has_timeout = true};
+    struct err why = {0};
     int r;
 
     box->killed = true;
@@ -326,7 +327,14 @@ static int hide(struct http_request *req, struct sandbox *sb, struct e2b_box *bo
     if (r < 0 || sb->observed == SANDBOX_STATE_STOPPED || sb->observed == SANDBOX_STATE_FAILED) {
         return r;
     }
-    return control_stop(control_of(req), actor_of(req), id, sb, e);
+    r = control_stop(control_of(req), actor_of(req), id, sb, &why);
+    if (r == -ENOENT || (r < 0 && str_eq(why.reason, "sandbox_deleted"))) {
+        return 0; /* its last snapshot was deleted meanwhile, and it went with that */
+    }
+    if (r < 0 && e) {
+        *e = why;
+    }
+    return r;
 }
 
 int e2b_kill_handler(struct http_request *req, struct err *e)

@@ -36,7 +36,7 @@ static char *hidden(void)
 
 static json_t *metadata_of(const struct builder *b)
 {
-    return json_pack("{s:s}", "space.build", b->world->build);
+    return json_pack("{s:s}", SANDBOX_METADATA_BUILD, b->world->build);
 }
 
 static void keep_user(void *ctx, const char *data, size_t len, bool is_error)

@@ -2,8 +2,8 @@
 
 /*
  * The sandbox that a template is built in: what steps do, however hostile, they do in a machine of its own. It is a sandbox of
- * the project like others, counted and shown in our own API (metadata "space.build" is the build), not shown in E2B's. When
- * the build has ended it stays, stopped, for the snapshots that were taken of it: they are the template and its layers.
+ * the project like others, counted, and shown by our own API when it is asked for builders (metadata "space.build" is the build), not by
+ * E2B's. When the build has ended it stays, stopped, for the snapshots that were taken of it: they are the template and its layers.
  *
  * Every wait ends (-ECANCELED) when `stop` becomes readable. One thread at a time.
  */
