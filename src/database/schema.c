@@ -193,6 +193,31 @@ static const struct migration migrations[] = {
      "  next_ms BIGINT NOT NULL);"
      "CREATE INDEX turns_due ON turns (next_ms);"
      "CREATE TABLE secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL);"},
+
+    /* See nodes.h. No reference from sandboxes: a row may name a node before the node is here. */
+    {"nodes", "CREATE TABLE nodes ("
+              "  name TEXT PRIMARY KEY,"
+              "  id TEXT NOT NULL," /* the node's own; '': not known yet */
+              "  address TEXT NOT NULL,"
+              "  wanted TEXT NOT NULL,"
+              "  leased BIGINT NOT NULL,"
+              "  lost BIGINT NOT NULL DEFAULT 0,"
+              "  generation BIGINT NOT NULL DEFAULT 1,"
+              "  until_ms BIGINT NOT NULL DEFAULT 0," /* of the lease; 0: none yet */
+              "  renewals BIGINT NOT NULL DEFAULT 0,"
+              "  joined_at_ms BIGINT NOT NULL,"
+              "  told_at_ms BIGINT NOT NULL DEFAULT 0,"
+              "  vcpus BIGINT NOT NULL DEFAULT 0,"
+              "  memory_mib BIGINT NOT NULL DEFAULT 0,"
+              "  memory_free_mib BIGINT NOT NULL DEFAULT 0,"
+              "  pool_bytes BIGINT NOT NULL DEFAULT 0,"
+              "  pool_free_bytes BIGINT NOT NULL DEFAULT 0,"
+              "  n_sandboxes BIGINT NOT NULL DEFAULT 0,"
+              "  warm BIGINT NOT NULL DEFAULT 0,"
+              "  told TEXT NOT NULL DEFAULT '');"
+              "CREATE UNIQUE INDEX nodes_by_id ON nodes (id) WHERE id <> '';"
+              "CREATE TABLE node_tokens (hash TEXT PRIMARY KEY, until_ms BIGINT NOT NULL);"
+              "CREATE INDEX sandboxes_of_node ON sandboxes (node);"},
 };
 
 int64_t db_schema_version(void)
