@@ -12,13 +12,14 @@
 #include "cli/table.h"
 #include "cli/verbs.h"
 #include "model/netpolicy.h"
+#include "wire/url.h"
 
 #define LOG_PAGE 200
 
 /* A word is a preset; anything else is the name of a file. */
 int net_read(const char *text, json_t **ret, struct err *e)
 {
-    static const char *const presets[] = {"none", "registries", "internet"};
+    static const char *const presets[] = {"none", "registries", "internet", "inherit"};
     cleanup_buf struct buf file = BUF_INIT(NETPOLICY_TEXT_MAX);
     int r;
 
@@ -30,8 +31,8 @@ int net_read(const char *text, json_t **ret, struct err *e)
     }
     r = fs_read_file(AT_FDCWD, text, &file);
     if (r < 0) {
-        return err_wrap(e, r, "'%s' is no preset (none, registries, internet), and reading it",
-                        text);
+        return err_wrap(
+            e, r, "'%s' is no preset (none, registries, internet, inherit), and reading it", text);
     }
     r = json_parse_object(buf_str(&file), file.len, ret, e);
     return r < 0 ? err_wrap(e, r, "the network policy in '%s'", text) : 0;
@@ -87,6 +88,34 @@ int verb_net_set(struct cli *cli)
     return r < 0 ? failed(cli, &e) : show(cli, answer);
 }
 
+/* "organisation", or a project's name or id; with a second operand, it is set. */
+int verb_net_level(struct cli *cli)
+{
+    const struct args *a = cli->args;
+    cleanup_buf struct buf target = BUF_INIT(1024);
+    cleanup_json json_t *policy = NULL;
+    cleanup_json json_t *answer = NULL;
+    const char *level = a->operands[0];
+    struct err e = {0};
+    int r = a->n_operands > 1 ? net_read(a->operands[1], &policy, &e) : 0;
+
+    if (r == 0 && str_eq(level, "organisation")) {
+        r = buf_add_str(&target, "/v1/organisation/network");
+    } else if (r == 0) {
+        r = buf_add_str(&target, "/v1/projects/");
+        r = r < 0 ? r : url_encode(&target, level, strlen(level), 0);
+        r = r < 0 ? r : buf_add_str(&target, "/network");
+        r = r < 0 ? err_wrap(&e, r, "the name '%.60s'", level) : 0;
+    }
+    r = r < 0 ? r : cli_connect(cli, &e);
+    r = r < 0 ? r : cli_call(cli, policy ? "PUT" : "GET", buf_str(&target), policy, &answer, &e);
+    if (r < 0) {
+        return failed(cli, &e);
+    }
+    cli_print_json(cli, a->json ? answer : json_object_get(answer, "network"));
+    return CLI_EXIT_OK;
+}
+
 int verb_net_propose(struct cli *cli)
 {
     cleanup_json json_t *answer = NULL;
@@ -127,7 +156,8 @@ static void log_table(struct cli *cli, const json_t *entries)
         if (json_is_string(json_object_get(entry, "reason"))) {
             table_cell(&t, json_get_string(entry, "reason", NULL));
         } else if (rule >= 0) {
-            table_cellf(&t, "rule %lld", (long long)rule);
+            table_cellf(&t, "%s, rule %lld", json_get_string(entry, "level", "sandbox"),
+                        (long long)rule);
         } else {
             table_cell(&t, json_get_bool(entry, "observed", false) ? "observed" : NULL);
         }
@@ -192,6 +222,22 @@ int verb_net_top(struct cli *cli)
     return CLI_EXIT_OK;
 }
 
+/* What decides, and where there are several levels, what each says by itself. */
+static void print_explanation(json_t *answer)
+{
+    json_t *levels = json_object_get(answer, "levels");
+
+    printf("%s: %s\n", json_get_string(answer, "action", "?"),
+           json_get_string(answer, "explanation", "?"));
+    for (size_t i = 0; json_array_size(levels) > 1 && i < json_array_size(levels); i++) {
+        json_t *level = json_array_get(levels, i);
+
+        printf("  %s: %s: %s\n", json_get_string(level, "level", "?"),
+               json_get_string(level, "action", "nothing"),
+               json_get_string(level, "explanation", "?"));
+    }
+}
+
 int verb_net_explain(struct cli *cli)
 {
     const struct args *a = cli->args;
@@ -214,8 +260,7 @@ int verb_net_explain(struct cli *cli)
     if (a->json) {
         cli_print_json(cli, answer);
     } else {
-        printf("%s: %s\n", json_get_string(answer, "action", "?"),
-               json_get_string(answer, "explanation", "?"));
+        print_explanation(answer);
     }
     return CLI_EXIT_OK;
 }

@@ -495,6 +495,12 @@ const struct verb verbs[] = {
         .examples = "space bisect s4k2 -- make test",
         .opts = {.tables = {bisect_opts, client_opts}, .has_command = true, .lead = 1},
     },
+    /* Before the verb of one word, which would take the second one for a sandbox. */
+    {
+        .name = "policy test", .operands = "SANDBOX HOST PORT", .group = VERB_TIME, .run = verb_net_explain,
+        .summary = "say which level and which of its rules decides about a host and port, as net explain does",
+        .opts = {.tables = {client_opts}, .min_pos = 3, .max_pos = 3},
+    },
     {
         .name = "policy", .operands = "SANDBOX [POLICY]", .group = VERB_TIME, .run = verb_policy,
         .summary = "show or change what is done without asking",
@@ -622,7 +628,7 @@ const struct verb verbs[] = {
         .name = "net set", .operands = "SANDBOX POLICY", .group = VERB_SANDBOX,
         .run = verb_net_set,
         .summary = "set what a sandbox may reach",
-        .about = "POLICY is none, registries, internet, or the name of a JSON file with preset, rules and observe. Open "
+        .about = "POLICY is none, registries, internet, inherit, or the name of a JSON file with preset, rules and observe. Open "
                  "connections that it does not let through are reset.",
         .examples = "space net set s4k2 registries",
         .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
@@ -640,9 +646,18 @@ const struct verb verbs[] = {
     {
         .name = "net explain", .operands = "SANDBOX HOST PORT", .group = VERB_SANDBOX,
         .run = verb_net_explain,
-        .summary = "say which rule decides about a host and port",
+        .summary = "say which level and which of its rules decides about a host and port",
         .examples = "space net explain s4k2 example.com 443",
         .opts = {.tables = {client_opts}, .min_pos = 3, .max_pos = 3},
+    },
+    {
+        .name = "net level", .operands = "LEVEL [POLICY]", .group = VERB_SANDBOX, .run = verb_net_level,
+        .summary = "show or set what an organisation or a project lets its sandboxes reach",
+        .about = "LEVEL is organisation, or a project's name or id. POLICY is as for net set, without observe. Every level that has a "
+                 "policy must let a connection through: what one denies no other can allow. With the preset inherit a level "
+                 "says nothing about what none of its rules fits. Open connections are judged again.",
+        .examples = "space net level organisation deny-some.json\nspace net level default registries",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 2},
     },
     {
         .name = "net approve", .operands = "SANDBOX NUMBER", .group = VERB_SANDBOX,

@@ -61,6 +61,7 @@ int verb_net_set(struct cli *cli);
 int verb_net_log(struct cli *cli);
 int verb_net_top(struct cli *cli);
 int verb_net_explain(struct cli *cli);
+int verb_net_level(struct cli *cli);
 int verb_net_approve(struct cli *cli);
 int verb_net_deny(struct cli *cli);
 int verb_net_propose(struct cli *cli);

@@ -90,7 +90,7 @@ static void push_network(struct control *c, const struct sandbox *sb)
     struct log_ctx log = {.sandbox = sb->id};
     struct err e = {0};
 
-    if (node_client_set_network(c->node, sb->id, sb->network, &call, &e) < 0) {
+    if (node_client_set_network(c->node, sb, &call, &e) < 0) {
         log_warn(&log, "cannot tell the node the new network policy, retrying later: %s", e.msg);
         control_kick(c);
     }

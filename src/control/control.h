@@ -184,6 +184,15 @@ struct control_ask {
 MUST_CHECK int control_ask(struct control *c, const struct control_actor *actor, const char *id,
                            const struct control_ask *ask, json_t **ret, struct err *e);
 
+/*
+ * What an organisation (the actor's) or a project (by its id) lets its sandboxes reach; text "": nothing is said. Those that the
+ * node has are told, and what they have open is judged again, before it returns; those that somebody works on, or that could
+ * not be told, soon afterwards: *ret_later is how many.
+ */
+MUST_CHECK int control_set_network(struct control *c, const struct control_actor *actor,
+                                   const char *project, const char *text, size_t *ret_later,
+                                   struct err *e);
+
 /* An audit event of something that is not a sandbox. Failure is logged: what was done stays done. */
 void control_audit(struct control *c, const struct control_actor *actor, const char *action,
                    const char *target, const char *detail);

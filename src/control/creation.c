@@ -64,11 +64,16 @@ static int watch_both(const struct creation *cr, int *ret_fd)
 static int ask_create(struct control *c, const struct control_actor *actor, struct creation *cr,
                       struct node_call *call, struct node_sandbox *ret, struct err *e)
 {
-    cleanup_json json_t *spec = sandbox_node_spec(cr->sbs, actor->organisation);
+    cleanup_json json_t *spec = NULL;
     cleanup_close int watch_fd = FD_NONE;
     struct pollfd watch;
-    int r;
+    /* The row is there: who changes these from now on finds it. */
+    int r = control_read_outer(c, actor, cr->sbs, e);
 
+    if (r < 0) {
+        return r;
+    }
+    spec = sandbox_node_spec(cr->sbs, actor->organisation);
     if (!spec) {
         return err_set(e, -EUCLEAN, "database_error", "the record of the sandbox is damaged");
     }

@@ -323,18 +323,18 @@ int node_client_set_policy(struct node_client *node, const char *id, const struc
         call, /* ret */ NULL, e);
 }
 
-int node_client_set_network(struct node_client *node, const char *id, const char *network,
+int node_client_set_network(struct node_client *node, const struct sandbox *row,
                             struct node_call *call, struct err *e)
 {
-    cleanup_json json_t *body =
-        json_loads(str_empty(network) ? "{\"preset\":\"none\"}" : network, 0, NULL);
+    cleanup_json json_t *body = sandbox_network_stack(row);
 
     if (!body) {
         return err_set(e, -EUCLEAN, "database_error", "the sandbox '%s' has an unreadable network",
-                       id);
+                       row->id);
     }
     return node_client_ask(
-        node, &(struct node_ask){.method = "PATCH", .id = id, .rest = "/network", .body = body},
+        node,
+        &(struct node_ask){.method = "PATCH", .id = row->id, .rest = "/network", .body = body},
         call, /* ret */ NULL, e);
 }
 

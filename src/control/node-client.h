@@ -87,9 +87,9 @@ MUST_CHECK int node_client_act(struct node_client *node, const char *id, const c
 MUST_CHECK int node_client_fork(struct node_client *node, const char *id, const json_t *body,
                                 struct node_call *call, struct node_sandbox *ret, size_t n,
                                 struct err *e);
-/* network is the row's text. */
-MUST_CHECK int node_client_set_network(struct node_client *node, const char *id,
-                                       const char *network, struct node_call *call, struct err *e);
+/* What the row and the levels around it say. */
+MUST_CHECK int node_client_set_network(struct node_client *node, const struct sandbox *row,
+                                       struct node_call *call, struct err *e);
 MUST_CHECK int node_client_set_policy(struct node_client *node, const char *id,
                                       const struct policy *policy, struct node_call *call,
                                       struct err *e);

@@ -80,10 +80,9 @@ static bool end_differs(const struct plan_input *in)
 
 static bool network_differs(const struct plan_input *in)
 {
-    cleanup_json json_t *ours =
-        str_empty(in->row->network) ? NULL : json_loads(in->row->network, 0, NULL);
+    cleanup_json json_t *ours = sandbox_network_stack(in->row);
 
-    return in->node->has_network && netpolicy_fingerprint(ours) != in->node->network;
+    return ours && in->node->has_network && netpolicy_fingerprint(ours) != in->node->network;
 }
 
 static struct plan plan_present(const struct plan_input *in)

@@ -124,6 +124,9 @@ struct control_step {
 MUST_CHECK int control_step(struct control *c, const struct control_actor *actor, const char *id,
                             const struct control_step *step, struct node_sandbox *ret,
                             json_t **ret_json, struct err *e);
+/* What the levels around a sandbox let it reach, into a row that was not read but made. */
+MUST_CHECK int control_read_outer(struct control *c, const struct control_actor *actor,
+                                  struct sandbox *sb, struct err *e);
 /* Looks whose it is, then waits for its turn with the sandbox. */
 MUST_CHECK int control_hold(struct control *c, const struct control_actor *actor, const char *id,
                             uint64_t deadline_ns, struct busy_hold **ret, struct err *e);

@@ -168,7 +168,7 @@ static int drive_node(struct control *c, const struct sandbox *row, enum plan_st
     case PLAN_SUSPEND:
         return control_suspend_row(c, &now, call, e);
     case PLAN_NETWORK:
-        return node_client_set_network(c->node, row->id, now.network, call, e);
+        return node_client_set_network(c->node, &now, call, e);
     case PLAN_END_TIME:
         return node_client_set_end(c->node, &now, control_now_ms(c), call, e);
     default:

@@ -125,6 +125,28 @@ static void names_of_organisations_and_projects_are_unique(void)
     CHECK_INT(db_project_get(f.db, "pnothing", &got, NULL), -ENOENT);
 }
 
+static void levels_of_networks_are_read_with_each_sandbox(void)
+{
+    FIXTURE(f);
+    cleanup_sandbox struct sandbox sb = {0};
+    cleanup_sandbox struct sandbox got = {0};
+    cleanup_free char *text = NULL;
+
+    REQUIRE(insert_one(f.db, f.project[0].id, "{}", 1, &sb) == 0);
+    CHECK_INT(db_network_set(f.db, NETPOLICY_ORGANISATION, f.org[0].id, "{\"a\":1}", NULL), 0);
+    CHECK_INT(db_network_set(f.db, NETPOLICY_PROJECT, f.project[0].id, "{\"b\":1}", NULL), 0);
+    CHECK_INT(db_network_set(f.db, NETPOLICY_PROJECT, "pnothing", "{}", NULL), -ENOENT);
+    CHECK_INT(db_network_set(f.db, NETPOLICY_ORGANISATION, "onothing", "{}", NULL), -ENOENT);
+    REQUIRE(db_sandbox_get(f.db, sb.id, NULL, &got, NULL) == 0);
+    CHECK_STR(got.network_outer[NETPOLICY_ORGANISATION], "{\"a\":1}");
+    CHECK_STR(got.network_outer[NETPOLICY_PROJECT], "{\"b\":1}");
+    CHECK_INT(db_network_get(f.db, NETPOLICY_ORGANISATION, f.org[1].id, &text, NULL), 0);
+    CHECK_STR(text, "");
+    CHECK_INT(db_network_get(f.db, NETPOLICY_PROJECT, "pnothing", &text, NULL), -ENOENT);
+    got.changed_at_ms++; /* what is written is the row alone */
+    CHECK_INT(db_sandbox_update(f.db, &got, NULL, NULL), 0);
+}
+
 static void unknown_parents_are_refused(void)
 {
     FIXTURE(f);
@@ -901,10 +923,10 @@ static void readers_and_writers_run_together(void)
 }
 
 TEST_MAIN(T(names_of_organisations_and_projects_are_unique), T(unknown_parents_are_refused),
-          T(keys_are_found_by_hash_until_revoked), T(key_lists_stay_in_their_organisation),
-          T(sandbox_comes_back_as_written), T(batches_are_all_or_nothing),
-          T(paused_ones_do_not_expire), T(snapshots_are_found_by_id_and_by_name),
-          T(sandbox_of_another_project_is_not_found),
+          T(levels_of_networks_are_read_with_each_sandbox), T(keys_are_found_by_hash_until_revoked),
+          T(key_lists_stay_in_their_organisation), T(sandbox_comes_back_as_written),
+          T(batches_are_all_or_nothing), T(paused_ones_do_not_expire),
+          T(snapshots_are_found_by_id_and_by_name), T(sandbox_of_another_project_is_not_found),
           T(update_needs_the_generation_it_was_decided_on),
           T(delete_needs_the_generation_and_takes_everything_along),
           T(update_never_revives_what_was_deleted), T(quota_holds_under_concurrent_inserts),

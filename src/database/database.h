@@ -21,6 +21,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "model/netpolicy.h"
 #include "model/record.h"
 #include "model/sandbox.h"
 #include "model/tenant.h"
@@ -104,6 +105,13 @@ MUST_CHECK int db_project_set_quota(struct db *db, const char *id, int64_t max_s
 typedef int db_project_fn(void *ctx, const struct project *p);
 MUST_CHECK int db_project_list(struct db *db, const char *organisation, db_project_fn *each,
                                void *ctx, struct err *e);
+
+/* What a level around sandboxes lets them reach: JSON text of model/netpolicy.h. id: the organisation's or the project's. */
+MUST_CHECK int db_network_set(struct db *db, enum netpolicy_level level, const char *id,
+                              const char *text, struct err *e);
+/* The caller owns the text; "": that level says nothing. */
+MUST_CHECK int db_network_get(struct db *db, enum netpolicy_level level, const char *id, char **ret,
+                              struct err *e);
 
 /* --- keys --- */
 

@@ -13,6 +13,12 @@
     "disk_mib, " \
     "accel, env, metadata, timeout_s, created_at_ms, started_at_ms, changed_at_ms, end_at_ms, " \
     "reason, paused_at_ms, policy, parent, batch, at_end, surface, network"
+/* The same with what is not the row's own; it is read together, so that it cannot be forgotten. */
+#define READ_COLUMNS \
+    COLUMNS \
+    ", (SELECT o.network FROM projects p JOIN organisations o ON o.id = p.organisation_id " \
+    "WHERE p.id = sandboxes.project_id), " \
+    "(SELECT p.network FROM projects p WHERE p.id = sandboxes.project_id)"
 
 static int insert_metadata(struct db_tx *tx, const struct sandbox *sb, struct err *e)
 {
@@ -258,6 +264,8 @@ static int read_sandbox(struct db_result *res, struct sandbox *ret, struct err *
     db_get_text(res, 23, sb.batch, sizeof(sb.batch));
     sb.surface = db_get_text_dup(res, 25);
     sb.network = db_get_text_dup(res, 26);
+    sb.network_outer[NETPOLICY_ORGANISATION] = db_get_text_dup(res, 27);
+    sb.network_outer[NETPOLICY_PROJECT] = db_get_text_dup(res, 28);
     r = read_policy(res, &sb, e);
     if (r == 0) {
         r = read_at_end(res, &sb, e);
@@ -278,9 +286,9 @@ static int not_found(struct err *e)
 int db_sandbox_get(struct db *db, const char *id, const char *project, struct sandbox *ret,
                    struct err *e)
 {
-    static const char any[] = "SELECT " COLUMNS " FROM sandboxes WHERE id = $1";
+    static const char any[] = "SELECT " READ_COLUMNS " FROM sandboxes WHERE id = $1";
     static const char of_project[] =
-        "SELECT " COLUMNS " FROM sandboxes WHERE id = $1 AND project_id = $2";
+        "SELECT " READ_COLUMNS " FROM sandboxes WHERE id = $1 AND project_id = $2";
     cleanup_tx struct db_tx tx = {0};
     cleanup_result struct db_result res = {0};
     int r;
@@ -529,7 +537,7 @@ static void add_states(struct list_query *lq, unsigned states)
 
 static void build_list(const struct sandbox_query *q, struct list_query *lq)
 {
-    add_text(lq, "SELECT " COLUMNS " FROM sandboxes WHERE 1 = 1");
+    add_text(lq, "SELECT " READ_COLUMNS " FROM sandboxes WHERE 1 = 1");
     if (q->project) {
         add_placeholder(lq, " AND project_id = ", DB_TEXT(q->project), "");
     }

@@ -218,6 +218,11 @@ static const struct migration migrations[] = {
               "CREATE UNIQUE INDEX nodes_by_id ON nodes (id) WHERE id <> '';"
               "CREATE TABLE node_tokens (hash TEXT PRIMARY KEY, until_ms BIGINT NOT NULL);"
               "CREATE INDEX sandboxes_of_node ON sandboxes (node);"},
+
+    /* JSON of model/netpolicy.h; '': that level says nothing. */
+    {"networks of organisations and projects",
+     "ALTER TABLE organisations ADD COLUMN network TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE projects ADD COLUMN network TEXT NOT NULL DEFAULT '';"},
 };
 
 int64_t db_schema_version(void)

@@ -86,8 +86,11 @@ static void older_schema_is_brought_up_to_date(void)
                   "DROP TABLE template_tags;"
                   "DROP TABLE template_builds;"
                   "DROP TABLE templates;"
+                  "DROP TABLE nodes; DROP TABLE node_tokens; DROP INDEX sandboxes_of_node;"
                   "DROP TABLE gateways; DROP TABLE holds; DROP TABLE turns; DROP TABLE secrets;"
                   "ALTER TABLE projects DROP COLUMN n_sandboxes;"
+                  "ALTER TABLE projects DROP COLUMN network;"
+                  "ALTER TABLE organisations DROP COLUMN network;"
                   "DROP INDEX sandboxes_of_batch;"
                   "ALTER TABLE sandboxes DROP COLUMN at_end;"
                   "ALTER TABLE sandboxes DROP COLUMN surface;"
@@ -129,8 +132,8 @@ static void unreadable_policy_is_an_error(void)
     REQUIRE(sqlite3_open(d.file, &raw) == SQLITE_OK);
     CHECK_INT(sqlite3_exec(
                   raw,
-                  "INSERT INTO organisations VALUES ('o1', 'o', 1);"
-                  "INSERT INTO projects VALUES ('p1', 'o1', 'p', 5, 1, 1);"
+                  "INSERT INTO organisations VALUES ('o1', 'o', 1, '');"
+                  "INSERT INTO projects VALUES ('p1', 'o1', 'p', 5, 1, 1, '');"
                   "INSERT INTO sandboxes VALUES ('s1', 'p1', 'running', 'running', 3, 'local', '', "
                   "'tiny', 1, 256, 1024, 'tcg', '{}', '{}', 60, 1, 2, 3, 4, '', 0, '{\"x\":1}', "
                   "'', '', '', '', '');",

@@ -95,6 +95,10 @@ static const struct http_route routes[] = {
     {"POST", "/v1/projects", project_create_handler, ROUTE_ORGANISATION},
     {"GET", "/v1/projects/{id}", project_get_handler, 0},
     {"PATCH", "/v1/projects/{id}", project_patch_handler, ROUTE_OPERATOR},
+    {"GET", "/v1/projects/{id}/network", project_network_get_handler, 0},
+    {"PUT", "/v1/projects/{id}/network", project_network_put_handler, ROUTE_ORGANISATION},
+    {"GET", "/v1/organisation/network", organisation_network_get_handler, 0},
+    {"PUT", "/v1/organisation/network", organisation_network_put_handler, ROUTE_ORGANISATION},
     {"GET", "/v1/audit", audit_list_handler, 0},
 
     {"POST", "/v1/credentials", credential_create_handler, 0},

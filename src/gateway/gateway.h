@@ -166,6 +166,12 @@ int key_list_handler(struct http_request *req, struct err *e);
 int key_delete_handler(struct http_request *req, struct err *e);
 int project_create_handler(struct http_request *req, struct err *e);
 int project_list_handler(struct http_request *req, struct err *e);
+int organisation_network_get_handler(struct http_request *req, struct err *e);
+int organisation_network_put_handler(struct http_request *req, struct err *e);
+int project_network_get_handler(struct http_request *req, struct err *e);
+int project_network_put_handler(struct http_request *req, struct err *e);
+/* The project that the path names, if the caller may see it. */
+int tenant_project_of_path(struct http_request *req, struct project *ret, struct err *e);
 int project_get_handler(struct http_request *req, struct err *e);
 int project_patch_handler(struct http_request *req, struct err *e);
 int audit_list_handler(struct http_request *req, struct err *e);

@@ -229,7 +229,7 @@ int project_list_handler(struct http_request *req, struct err *e)
     return r < 0 ? r : http_reply_json_take(req, 200, json_pack("{s:O}", "projects", array), e);
 }
 
-static int project_of_path(struct http_request *req, struct project *ret, struct err *e)
+int tenant_project_of_path(struct http_request *req, struct project *ret, struct err *e)
 {
     const struct caller *caller = &request_of(req)->caller;
     int r = find_project(req, http_request_param(req, "id"), ret, e);
@@ -244,7 +244,7 @@ static int project_of_path(struct http_request *req, struct project *ret, struct
 int project_get_handler(struct http_request *req, struct err *e)
 {
     struct project p = {0};
-    int r = project_of_path(req, &p, e);
+    int r = tenant_project_of_path(req, &p, e);
 
     return r < 0 ? r : http_reply_json_take(req, 200, project_json(&p), e);
 }
@@ -257,7 +257,7 @@ int project_patch_handler(struct http_request *req, struct err *e)
     char detail[64];
     int r;
 
-    r = project_of_path(req, &p, e);
+    r = tenant_project_of_path(req, &p, e);
     if (r == 0) {
         r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
     }

@@ -24,8 +24,8 @@
 #include "base/json.h"
 
 #define NETGATE_SOCKET "network/gateway.sock"
-/* A policy of NETPOLICY_TEXT_MAX with ids, or a page of the log; less than a socket's buffer. */
-#define NETGATE_PACKET_MAX 163840u
+/* A policy of NETPOLICY_STACK_TEXT_MAX with ids, or a page of the log; less than a socket's buffer (212,992). */
+#define NETGATE_PACKET_MAX 196608u
 /* How long a person's answer counts: an hour, unless it says so; a month at most. */
 #define NETGATE_REMEMBER_DEFAULT_S 3600
 #define NETGATE_REMEMBER_MAX_S (31 * 86400)

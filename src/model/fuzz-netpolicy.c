@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A policy, a newline, a name: what is a policy comes back equal, judges without a crash, says who has decided, and
- * resolves every name that it lets a connection go to.
+ * A policy, perhaps with outer levels, a newline, a name: what is a policy comes back equal, judges without a crash, says who has
+ * decided, resolves every name that it lets a connection go to, and lets nothing through that one of its levels denies.
  */
 #include "model/netpolicy.h"
 
@@ -18,8 +18,36 @@ static void judge(const struct netpolicy *p, const char *name, uint16_t port)
     netpolicy_explain(p, &v, text, sizeof(text));
     ASSERT(text[0] && v.action < NETPOLICY_ACTION_COUNT_);
     ASSERT(v.rule != NETPOLICY_BY_DEFAULT || v.action == NETPOLICY_DENY);
-    ASSERT(v.action == NETPOLICY_DENY || v.by_addr || netpolicy_resolves(p, name));
+    ASSERT(v.action == NETPOLICY_DENY || v.by_addr || v.pinned || netpolicy_resolves(p, name));
     ASSERT(!netpolicy_is_closed(p) || v.action == NETPOLICY_DENY);
+}
+
+/* By itself each outer level is a policy; with "inherit" its default is no word of its own. */
+static void judge_levels(const struct netpolicy *p, const char *name)
+{
+    struct netpolicy_query q = {.name = name, .addr = {0x01010101}, .port = 443};
+    const char *level;
+    json_t *object;
+
+    for (int request = 0; request < 2; request++) {
+        struct netpolicy_verdict all;
+
+        q.method = request ? "GET" : NULL;
+        q.path = "/v1/x";
+        all = netpolicy_judge(p, &q);
+        json_object_foreach(json_object_get(netpolicy_json(p), "outer"), level, object)
+        {
+            struct netpolicy *alone = NULL;
+            struct netpolicy_verdict v;
+
+            ASSERT(netpolicy_outer_from_json(object, &alone, NULL) == 0);
+            v = netpolicy_judge(alone, &q);
+            ASSERT(v.action != NETPOLICY_DENY || all.action == NETPOLICY_DENY ||
+                   (v.rule == NETPOLICY_BY_DEFAULT &&
+                    str_eq(json_get_string(object, "preset", ""), "inherit")));
+            netpolicy_unref(alone);
+        }
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -32,10 +60,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char name[NETPOLICY_NAME_MAX + 1];
 
     if (json_parse_untrusted(data, len, &object, NULL) < 0 ||
-        netpolicy_from_json(object, &p, NULL) < 0) {
+        netpolicy_stack_from_json(object, &p, NULL) < 0) {
         return 0;
     }
-    ASSERT(netpolicy_from_json(netpolicy_json(p), &again, NULL) == 0);
+    ASSERT(netpolicy_stack_from_json(netpolicy_json(p), &again, NULL) == 0);
     netpolicy_unref(again);
     if (end && netpolicy_name((const char *)end + 1, size - len - 1, name) == 0) {
         char twice[NETPOLICY_NAME_MAX + 1];
@@ -45,6 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             judge(p, name, port);
         }
         judge(p, name, 443);
+        judge_levels(p, name);
     }
     netpolicy_unref(p);
     return 0;

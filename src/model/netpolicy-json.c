@@ -8,7 +8,7 @@
 #define METHODS_MAX 16u
 #define METHOD_LEN_MAX 24u
 
-static const char *const preset_names[] = {"none", "registries", "internet", "custom"};
+static const char *const preset_names[] = {"none", "registries", "internet", "custom", "inherit"};
 _Static_assert(ARRAY_SIZE(preset_names) == NETPRESET_COUNT_, "each has its name");
 
 /* Where package managers fetch from by default. Nothing in here takes uploads without an account. */
@@ -172,7 +172,7 @@ static int read_preset(json_t *object, enum netpreset *ret, struct err *e)
         }
     }
     return err_field(e, -EINVAL, "invalid_field", "preset",
-                     "'preset' must be 'none', 'registries', 'internet' or 'custom'");
+                     "'preset' must be 'none', 'registries', 'internet', 'custom' or 'inherit'");
 }
 
 static void add_preset(struct netpolicy *p)
@@ -279,23 +279,36 @@ static int read_rules(struct netpolicy *p, json_t *list, struct err *e)
     return 0;
 }
 
-static int check_size(json_t *object, struct err *e)
+static int check_size(json_t *object, size_t max, struct err *e)
 {
-    cleanup_buf struct buf text = BUF_INIT(NETPOLICY_TEXT_MAX);
+    cleanup_buf struct buf text = BUF_INIT(max);
 
     return json_write(object, &text) < 0
                ? err_field(e, -EINVAL, "out_of_range", "network",
-                           "a network policy has at most %u bytes", NETPOLICY_TEXT_MAX)
+                           "a network policy has at most %zu bytes here", max)
                : 0;
 }
 
-int netpolicy_from_json(json_t *object, struct netpolicy **ret, struct err *e)
+/* Members that every level may have, then those that not all may. */
+static const struct json_field fields[] = {
+    {"preset", JSON_FIELD_STRING, 0},
+    {"rules", JSON_FIELD_ARRAY, 0},
+    {"observe", JSON_FIELD_BOOL, 0},
+    {"outer", JSON_FIELD_OBJECT, 0},
+};
+
+enum fields_allowed {
+    FIELDS_OUTER = 2,
+    FIELDS_SANDBOX = 3,
+    FIELDS_STACK = 4,
+};
+
+static int read_level(json_t *object, enum fields_allowed n_fields, struct netpolicy **ret,
+                      struct err *e)
 {
-    static const struct json_field fields[] = {
-        {"preset", JSON_FIELD_STRING, 0},
-        {"rules", JSON_FIELD_ARRAY, 0},
-        {"observe", JSON_FIELD_BOOL, 0},
-    };
+    static const size_t max[] = {[FIELDS_OUTER] = NETPOLICY_OUTER_TEXT_MAX,
+                                 [FIELDS_SANDBOX] = NETPOLICY_TEXT_MAX,
+                                 [FIELDS_STACK] = NETPOLICY_STACK_TEXT_MAX};
     struct netpolicy *p;
     int r;
 
@@ -303,9 +316,9 @@ int netpolicy_from_json(json_t *object, struct netpolicy **ret, struct err *e)
     if (!json_is_object(object)) {
         return err_field(e, -EINVAL, "invalid_field", "network", "'network' must be an object");
     }
-    r = json_check_object(object, fields, ARRAY_SIZE(fields), e);
+    r = json_check_object(object, fields, n_fields, e);
     if (r == 0) {
-        r = check_size(object, e);
+        r = check_size(object, max[n_fields], e);
     }
     if (r < 0) {
         return r;
@@ -326,6 +339,87 @@ int netpolicy_from_json(json_t *object, struct netpolicy **ret, struct err *e)
     make_index(p);
     *ret = p;
     return 0;
+}
+
+int netpolicy_from_json(json_t *object, struct netpolicy **ret, struct err *e)
+{
+    return read_level(object, FIELDS_SANDBOX, ret, e);
+}
+
+int netpolicy_outer_from_json(json_t *object, struct netpolicy **ret, struct err *e)
+{
+    if (json_is_object(object) && !json_object_get(object, "preset")) {
+        return err_field(e, -EINVAL, "invalid_field", "preset",
+                         "say the 'preset': with 'inherit' what no rule fits is left to the "
+                         "levels within, with 'custom' it is denied");
+    }
+    return read_level(object, FIELDS_OUTER, ret, e);
+}
+
+static int read_outer(json_t *levels, struct netpolicy *p, struct err *e)
+{
+    const char *name;
+    json_t *object;
+
+    json_object_foreach(levels, name, object)
+    {
+        unsigned level = 0;
+        int r;
+
+        while (level < NETPOLICY_SANDBOX &&
+               !str_eq(name, netpolicy_level_name((enum netpolicy_level)level))) {
+            level++;
+        }
+        if (level == NETPOLICY_SANDBOX) {
+            return err_field(e, -EINVAL, "unknown_field", "outer", "there is no level '%.40s'",
+                             name);
+        }
+        r = netpolicy_outer_from_json(object, &p->outer[level], e);
+        if (r < 0) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+int netpolicy_stack_from_json(json_t *object, struct netpolicy **ret, struct err *e)
+{
+    struct netpolicy *p = NULL;
+    int r = read_level(object, FIELDS_STACK, &p, e);
+
+    if (r == 0) {
+        r = read_outer(json_object_get(object, "outer"), p, e);
+    }
+    if (r < 0) {
+        netpolicy_unref(p);
+        return r;
+    }
+    *ret = p;
+    return 0;
+}
+
+json_t *netpolicy_stack_json(const char *const texts[NETPOLICY_LEVEL_COUNT_])
+{
+    cleanup_json json_t *outer = json_object();
+    json_t *own;
+
+    for (unsigned level = 0; level < NETPOLICY_SANDBOX; level++) {
+        json_t *object = str_empty(texts[level]) ? NULL : json_loads(texts[level], 0, NULL);
+
+        if (!str_empty(texts[level]) && !object) {
+            return NULL;
+        }
+        if (object) {
+            json_object_set_new(outer, netpolicy_level_name((enum netpolicy_level)level), object);
+        }
+    }
+    own = str_empty(texts[NETPOLICY_SANDBOX])
+              ? json_pack("{s:s}", "preset", json_object_size(outer) ? "inherit" : "none")
+              : json_loads(texts[NETPOLICY_SANDBOX], 0, NULL);
+    if (own && json_object_size(outer)) {
+        json_object_set(own, "outer", outer);
+    }
+    return own;
 }
 
 uint64_t netpolicy_fingerprint(const json_t *object)
@@ -381,6 +475,9 @@ void netpolicy_unref(const struct netpolicy *policy)
     free(p->rules);
     free(p->buckets);
     free(p->by_addr);
+    for (size_t i = 0; i < ARRAY_SIZE(p->outer); i++) {
+        netpolicy_unref(p->outer[i]);
+    }
     json_decref(p->json);
     free(p);
 }

@@ -30,9 +30,11 @@ enum netpreset {
     NETPRESET_REGISTRIES,
     NETPRESET_INTERNET,
     NETPRESET_CUSTOM,
+    NETPRESET_INHERIT,
     NETPRESET_COUNT_,
 };
 
+/* One level; the sandbox's own holds the others. */
 struct netpolicy {
     unsigned refs; /* atomic */
     json_t *json;  /* owned */
@@ -45,7 +47,31 @@ struct netpolicy {
     size_t n_buckets; /* a power of two, at least twice the names */
     int *by_addr;     /* owned: the rules that are not of a host, in order */
     size_t n_by_addr;
+    struct netpolicy *outer[NETPOLICY_SANDBOX]; /* owned; NULL: that level has none */
 };
+
+/* ---- one level by itself: netpolicy.c ---- */
+
+/* Does a level that no rule has spoken for leave it to the others? */
+bool netlevel_is_silent(const struct netpolicy *p, const struct netpolicy_verdict *verdict);
+/* *ret_lets: false where it lets nothing through by itself, and only looks at requests in order to deny some of them. */
+struct netpolicy_verdict netlevel_judge(const struct netpolicy *p, const struct netpolicy_query *q,
+                                        bool *ret_lets);
+/* Has it a rule that lets anything through? */
+bool netlevel_lets(const struct netpolicy *p);
+
+enum netlevel_word {
+    NETLEVEL_SAYS_NO,
+    NETLEVEL_SAYS_YES,
+    NETLEVEL_SAYS_NOTHING,
+};
+
+/* What its first cidr rule for that address says. */
+enum netlevel_word netlevel_addr(const struct netpolicy *p, struct in_addr addr, uint16_t port);
+/* May that name be looked up? */
+enum netlevel_word netlevel_resolves(const struct netpolicy *p, const char *name);
+void netlevel_explain(const struct netpolicy *p, const struct netpolicy_verdict *verdict, char *ret,
+                      size_t size);
 
 /* The first rule for exactly that text, with or without "*.", or -1; the others follow by next. */
 int netpolicy_first(const struct netpolicy *p, const char *host, bool below);

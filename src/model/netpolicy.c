@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decisions. */
+/* The decisions of one level. */
 #include "model/netpolicy.h"
 
 #include "model/netpolicy-private.h"
@@ -20,19 +20,14 @@ json_t *netpolicy_json(const struct netpolicy *policy)
     return policy->json;
 }
 
-bool netpolicy_observes(const struct netpolicy *policy)
+bool netlevel_lets(const struct netpolicy *p)
 {
-    return policy->observe;
-}
-
-bool netpolicy_is_closed(const struct netpolicy *policy)
-{
-    for (size_t i = 0; i < policy->n_rules; i++) {
-        if (policy->rules[i].action != NETPOLICY_DENY) {
-            return false;
+    for (size_t i = 0; i < p->n_rules; i++) {
+        if (p->rules[i].action != NETPOLICY_DENY) {
+            return true;
         }
     }
-    return !policy->observe;
+    return false;
 }
 
 static bool rule_holds(const struct netrule *rule, struct in_addr addr)
@@ -147,7 +142,7 @@ static bool anywhere_refuses(const struct netrule *rule, const struct netpolicy_
 static struct netpolicy_verdict verdict_of(const struct netpolicy *p,
                                            const struct netpolicy_query *q, int i)
 {
-    struct netpolicy_verdict v = {NETPOLICY_DENY, NETPOLICY_BY_DEFAULT, false};
+    struct netpolicy_verdict v = {.action = NETPOLICY_DENY, .rule = NETPOLICY_BY_DEFAULT};
     const struct netrule *rule;
 
     if (i < 0) {
@@ -169,24 +164,33 @@ static bool before(int i, int decides)
     return i >= 0 && (decides < 0 || i < decides);
 }
 
-struct netpolicy_verdict netpolicy_judge(const struct netpolicy *policy,
-                                         const struct netpolicy_query *query)
+bool netlevel_is_silent(const struct netpolicy *p, const struct netpolicy_verdict *verdict)
+{
+    return verdict->rule == NETPOLICY_BY_DEFAULT && p->preset == NETPRESET_INHERIT;
+}
+
+struct netpolicy_verdict netlevel_judge(const struct netpolicy *p, const struct netpolicy_query *q,
+                                        bool *ret_lets)
 {
     struct netpolicy_verdict v;
+    bool denies;
     int decides;
     int i;
 
-    if (query->method) {
-        return verdict_of(policy, query, find_rule(policy, query, FIT_REQUEST));
+    *ret_lets = true;
+    if (q->method) {
+        return verdict_of(p, q, find_rule(p, q, FIT_REQUEST));
     }
-    decides = find_rule(policy, query, FIT_ALWAYS);
-    v = verdict_of(policy, query, decides);
+    decides = find_rule(p, q, FIT_ALWAYS);
+    v = verdict_of(p, q, decides);
+    denies = v.action == NETPOLICY_DENY && !netlevel_is_silent(p, &v);
     /* A rule for some requests comes before: they must be seen, if any of them could be let through. */
-    i = find_rule(policy, query, v.action == NETPOLICY_DENY ? FIT_SOMETIMES_LETS : FIT_SOMETIMES);
+    i = find_rule(p, q, denies ? FIT_SOMETIMES_LETS : FIT_SOMETIMES);
     if (before(i, decides)) {
         bool by_addr = v.action != NETPOLICY_DENY && v.by_addr;
 
-        v = verdict_of(policy, query, i);
+        *ret_lets = !netlevel_is_silent(p, &v) || find_rule(p, q, FIT_SOMETIMES_LETS) >= 0;
+        v = verdict_of(p, q, i);
         v.action = NETPOLICY_INSPECT;
         v.by_addr = v.by_addr || by_addr;
     }
@@ -210,18 +214,14 @@ static const struct netrule *addr_rule(const struct netpolicy *p, struct in_addr
     return NULL;
 }
 
-bool netpolicy_addr_named(const struct netpolicy *policy, struct in_addr addr, uint16_t port)
+enum netlevel_word netlevel_addr(const struct netpolicy *p, struct in_addr addr, uint16_t port)
 {
-    const struct netrule *rule = addr_rule(policy, addr, port);
+    const struct netrule *rule = addr_rule(p, addr, port);
 
-    return rule && rule->action != NETPOLICY_DENY;
-}
-
-bool netpolicy_addr_allowed(const struct netpolicy *policy, struct in_addr addr, uint16_t port)
-{
-    const struct netrule *rule = addr_rule(policy, addr, port);
-
-    return rule ? rule->action != NETPOLICY_DENY : netpolicy_addr_public(addr);
+    if (!rule) {
+        return NETLEVEL_SAYS_NOTHING;
+    }
+    return rule->action == NETPOLICY_DENY ? NETLEVEL_SAYS_NO : NETLEVEL_SAYS_YES;
 }
 
 /* The first of this name's rules, if before *best, that says something of all connections or allows some. */
@@ -241,20 +241,23 @@ static void first_saying(const struct netpolicy *p, const char *host, bool below
     }
 }
 
-bool netpolicy_resolves(const struct netpolicy *policy, const char *name)
+enum netlevel_word netlevel_resolves(const struct netpolicy *p, const char *name)
 {
     const char *at = name;
     int best = -1;
 
-    first_saying(policy, name, /* below */ false, &best);
+    first_saying(p, name, /* below */ false, &best);
     while ((at = strchr(at, '.'))) {
         at++;
-        first_saying(policy, at, /* below */ true, &best);
+        first_saying(p, at, /* below */ true, &best);
     }
     if (best >= 0) {
-        return policy->rules[best].action != NETPOLICY_DENY;
+        return p->rules[best].action != NETPOLICY_DENY ? NETLEVEL_SAYS_YES : NETLEVEL_SAYS_NO;
     }
-    return policy->observe || policy->preset == NETPRESET_INTERNET;
+    if (p->preset == NETPRESET_INHERIT) {
+        return NETLEVEL_SAYS_NOTHING;
+    }
+    return p->preset == NETPRESET_INTERNET ? NETLEVEL_SAYS_YES : NETLEVEL_SAYS_NO;
 }
 
 /* ---- explaining ---- */
@@ -280,48 +283,18 @@ static void print_rule(const struct netrule *rule, char *ret, size_t size)
              rule->methods || rule->path ? ", of its requests" : "");
 }
 
-void netpolicy_explain(const struct netpolicy *policy, const struct netpolicy_verdict *verdict,
-                       char *ret, size_t size)
+void netlevel_explain(const struct netpolicy *p, const struct netpolicy_verdict *verdict, char *ret,
+                      size_t size)
 {
     char text[NETPOLICY_NAME_MAX + 80];
 
     if (verdict->rule == NETPOLICY_BY_DEFAULT) {
         snprintf(ret, size, "no rule fits, so it is denied");
     } else if (verdict->rule == NETPOLICY_BY_PRESET) {
-        snprintf(ret, size, "the preset '%s'%s", netpreset_name(policy->preset),
+        snprintf(ret, size, "the preset '%s'%s", netpreset_name(p->preset),
                  verdict->action == NETPOLICY_DENY ? ", which has public addresses only" : "");
     } else {
-        print_rule(&policy->rules[verdict->rule], text, sizeof(text));
+        print_rule(&p->rules[verdict->rule], text, sizeof(text));
         snprintf(ret, size, "rule %d: %s", verdict->rule, text);
     }
-}
-
-int netpolicy_explain_json(const struct netpolicy *policy, json_t *question, json_t **ret,
-                           struct err *e)
-{
-    const char *host = json_get_string(question, "host", "");
-    int64_t port = json_get_int(question, "port", 0);
-    char name[NETPOLICY_NAME_MAX + 1] = "";
-    struct netpolicy_query query = {.name = name,
-                                    .method = json_get_string(question, "method", NULL),
-                                    .path = json_get_string(question, "path", "/")};
-    struct netpolicy_verdict verdict;
-    char text[NETPOLICY_NAME_MAX + 160];
-
-    if (port < 1 || port > UINT16_MAX) {
-        return err_field(e, -EINVAL, "out_of_range", "port", "'port' must be from 1 to 65535");
-    }
-    if (netpolicy_parse_addr(host, strlen(host), &query.addr) < 0 &&
-        netpolicy_name(host, strlen(host), name) < 0) {
-        return err_field(e, -EINVAL, "invalid_field", "host",
-                         "'host' must be a host name or an IPv4 address");
-    }
-    query.port = (uint16_t)port;
-    verdict = netpolicy_judge(policy, &query);
-    netpolicy_explain(policy, &verdict, text, sizeof(text));
-    *ret = json_pack("{s:s, s:s, s:b, s:b}", "action", netpolicy_action_name(verdict.action),
-                     "explanation", text, "resolves", name[0] && netpolicy_resolves(policy, name),
-                     "observed", verdict.action == NETPOLICY_DENY && policy->observe);
-    json_object_set_new(*ret, "rule", verdict.rule >= 0 ? json_integer(verdict.rule) : json_null());
-    return 0;
 }

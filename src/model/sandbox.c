@@ -15,6 +15,9 @@ void sandbox_done(struct sandbox *sb)
         free(sb->metadata);
         free(sb->surface);
         free(sb->network);
+        for (size_t i = 0; i < ARRAY_SIZE(sb->network_outer); i++) {
+            free(sb->network_outer[i]);
+        }
         memset(sb, 0, sizeof(*sb));
     }
 }
@@ -28,6 +31,9 @@ void sandbox_copy(struct sandbox *ret, const struct sandbox *from)
     ret->metadata = xstrdup(from->metadata);
     ret->surface = from->surface ? xstrdup(from->surface) : NULL;
     ret->network = from->network ? xstrdup(from->network) : NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(ret->network_outer); i++) {
+        ret->network_outer[i] = from->network_outer[i] ? xstrdup(from->network_outer[i]) : NULL;
+    }
 }
 
 void sandbox_spec_done(struct sandbox_spec *spec)
@@ -477,10 +483,22 @@ int sandbox_print(const struct sandbox *sb, struct buf *out)
     return r;
 }
 
+json_t *sandbox_network_stack(const struct sandbox *sb)
+{
+    const char *const texts[NETPOLICY_LEVEL_COUNT_] = {
+        [NETPOLICY_ORGANISATION] = sb->network_outer[NETPOLICY_ORGANISATION],
+        [NETPOLICY_PROJECT] = sb->network_outer[NETPOLICY_PROJECT],
+        [NETPOLICY_SANDBOX] = sb->network,
+    };
+
+    return netpolicy_stack_json(texts);
+}
+
 json_t *sandbox_node_spec(const struct sandbox *sb, const char *organisation)
 {
     json_t *env;
     json_t *metadata;
+    json_t *network;
     json_t *spec;
 
     ASSERT(sb && organisation);
@@ -498,8 +516,9 @@ json_t *sandbox_node_spec(const struct sandbox *sb, const char *organisation)
                      "metadata", metadata, "org", organisation, "project", sb->project, "policy",
                      policy_to_json(&sb->policy), "end_at_ms", (json_int_t)sb->end_at_ms, "at_end",
                      sandbox_at_end_name(sb->at_end));
-    if (!str_empty(sb->network)) {
-        json_object_set_new(spec, "network", json_loads(sb->network, 0, NULL));
+    network = sandbox_network_stack(sb);
+    if (network) {
+        json_object_set_new(spec, "network", network);
     }
     return spec;
 }

@@ -22,6 +22,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "model/names.h"
+#include "model/netpolicy.h"
 #include "model/policy.h"
 #include "model/sandbox-state.h"
 #include "model/shape.h"
@@ -66,6 +67,8 @@ struct sandbox {
     struct policy policy;
     char *
         network; /* owned; what it may reach: JSON object text of model/netpolicy.h; NULL or "": nothing */
+    char *network_outer
+        [NETPOLICY_SANDBOX]; /* owned; of the levels around it, read with the row, never written; NULL or "": none */
     enum sandbox_at_end at_end;
     char *
         surface; /* owned; what another API than ours remembers of it, JSON object text; "": nothing */
@@ -163,5 +166,7 @@ bool sandbox_at_end_parse(const char *word, enum sandbox_at_end *ret);
 enum sandbox_state sandbox_shown_state(const struct sandbox *sb);
 /* Adds the public JSON object. -E2BIG when the buf is full. */
 MUST_CHECK int sandbox_print(const struct sandbox *sb, struct buf *out);
+/* What it may reach with the levels around it, as the node gets it; the caller's. NULL: a text is no JSON. */
+json_t *sandbox_network_stack(const struct sandbox *sb);
 /* The body of the node's POST /v1/sandboxes; the caller ends it with json_decref. NULL: the record is damaged. */
 json_t *sandbox_node_spec(const struct sandbox *sb, const char *organisation);

@@ -246,7 +246,13 @@ static void presets_are_what_they_say(void)
     CHECK_INT(action(registries, host, "1.1.1.1", 443), NETPOLICY_ALLOW);
     CHECK_INT(action(registries, host, "1.1.1.1", 22), NETPOLICY_DENY);
     CHECK_INT(action(registries, "a.com", "1.1.1.1", 443), NETPOLICY_DENY);
-    CHECK(netpolicy_observes(observe) && netpolicy_resolves(observe, "a.com"));
+    {
+        const struct netpolicy_query q = {.name = "a.com", .addr = addr_of("1.1.1.1"), .port = 1};
+        struct netpolicy_verdict v = netpolicy_judge(observe, &q);
+
+        CHECK(netpolicy_observed(observe, &q, &v) && netpolicy_resolves(observe, "a.com"));
+        CHECK_INT(v.action, NETPOLICY_ALLOW);
+    }
 }
 
 static void a_thousand_rules_are_decided_quickly(void)

@@ -129,9 +129,14 @@ enum peek_result conn_peek(struct conn *c, bool silent, const char **ret_why)
 
 /* ---- judging ---- */
 
+static struct netpolicy_query query_of(const struct conn *c, const char *name)
+{
+    return (struct netpolicy_query){.name = name, .addr = c->dst, .port = c->port};
+}
+
 static struct netpolicy_verdict judge_name(const struct conn *c, const char *name)
 {
-    const struct netpolicy_query query = {.name = name, .addr = c->dst, .port = c->port};
+    const struct netpolicy_query query = query_of(c, name);
 
     return netpolicy_judge(c->island->policy, &query);
 }
@@ -154,16 +159,14 @@ static bool try_mapped_name(void *arg, const char *name)
 
 void conn_judge(struct conn *c)
 {
-    c->observed = false;
+    struct netpolicy_query query;
+
     c->verdict = judge_name(c, c->name);
     if (c->verdict.rule == NETPOLICY_BY_DEFAULT && c->kind == CONN_OPAQUE && !c->name) {
         resolver_names_of(c->island->resolver, c->dst, try_mapped_name, c);
     }
-    if (c->verdict.action == NETPOLICY_DENY && netpolicy_observes(c->island->policy)) {
-        c->observed = true;
-        c->verdict.action = NETPOLICY_ALLOW;
-        c->verdict.by_addr = !c->name;
-    }
+    query = query_of(c, c->name);
+    c->observed = netpolicy_observed(c->island->policy, &query, &c->verdict);
 }
 
 /* One of this host's own addresses? The kernel, asked for a way there, would come from that same address. */
@@ -205,6 +208,9 @@ bool conn_choose(struct conn *c, const struct dns_addrs *addrs, const char **ret
     c->n_candidates = 0;
     *ret_why = "no_address";
     for (size_t i = 0; i < addrs->n; i++) {
+        if (c->verdict.pinned && addrs->addr[i].s_addr != c->dst.s_addr) {
+            continue; /* a rule of one level was for that address alone */
+        }
         if (may_go_to(c, addrs->addr[i], ret_why)) {
             /* The one that the guest has chosen comes first, if it is one of them. */
             first = addrs->addr[i].s_addr == c->dst.s_addr ? c->n_candidates : first;

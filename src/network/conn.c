@@ -33,6 +33,7 @@ static void note(struct conn *c, enum netpolicy_action action, const char *why)
     struct egress_entry entry = {.kind = EGRESS_CONNECTION,
                                  .action = action,
                                  .rule = c->verdict.rule,
+                                 .level = c->verdict.level,
                                  .observed = c->observed,
                                  .open = action != NETPOLICY_DENY,
                                  .name = c->name ? xstrdup(c->name) : NULL,
@@ -510,7 +511,8 @@ static void look(struct conn *c, bool silent)
     case PEEK_MORE:
         break;
     case PEEK_BAD:
-        c->verdict = (struct netpolicy_verdict){NETPOLICY_DENY, NETPOLICY_BY_DEFAULT, false};
+        c->verdict = (struct netpolicy_verdict){
+            .action = NETPOLICY_DENY, .rule = NETPOLICY_BY_DEFAULT, .level = NETPOLICY_SANDBOX};
         conn_refuse(c, why);
         break;
     case PEEK_DONE:

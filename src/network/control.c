@@ -28,7 +28,7 @@ struct command {
 
 static int read_policy(const struct command *cmd, struct netpolicy **ret, struct err *e)
 {
-    return netpolicy_from_json(json_object_get(cmd->body, "policy"), ret, e);
+    return netpolicy_stack_from_json(json_object_get(cmd->body, "policy"), ret, e);
 }
 
 /* The two sockets must be what they are said to be: a loop that blocks on another kind would hold up all. */

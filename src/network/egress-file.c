@@ -31,6 +31,18 @@ static enum netpolicy_action action_of(const char *name)
     return a;
 }
 
+/* Lines of before there were levels are of sandboxes. */
+static enum netpolicy_level level_of(const char *name)
+{
+    unsigned level = 0;
+
+    while (level < NETPOLICY_SANDBOX &&
+           !str_eq(netpolicy_level_name((enum netpolicy_level)level), name)) {
+        level++;
+    }
+    return (enum netpolicy_level)level;
+}
+
 static char *text_of(json_t *line, const char *name)
 {
     const char *s = json_string_value(json_object_get(line, name));
@@ -47,6 +59,7 @@ static void take_line(struct egress *log, json_t *line)
         .kind = str_eq(json_get_string(line, "kind", ""), "name") ? EGRESS_NAME : EGRESS_CONNECTION,
         .action = action_of(json_get_string(line, "action", "")),
         .rule = (int)json_get_int(line, "decided_by", NETPOLICY_BY_DEFAULT),
+        .level = level_of(json_get_string(line, "level", "")),
         .observed = json_get_bool(line, "observed", false),
         .port = (uint16_t)json_get_int(line, "port", 0),
         .bytes_up = (uint64_t)json_get_int(line, "bytes_up", 0),

@@ -86,6 +86,7 @@ json_t *egress_entry_json(const struct egress_entry *entry)
     }
     json_object_set_new(out, "action", json_string(netpolicy_action_name(entry->action)));
     json_object_set_new(out, "rule", entry->rule >= 0 ? json_integer(entry->rule) : json_null());
+    json_object_set_new(out, "level", json_string(netpolicy_level_name(entry->level)));
     json_object_set_new(out, "observed", json_boolean(entry->observed));
     json_object_set_new(out, "reason", entry->why[0] ? json_string(entry->why) : json_null());
     if (entry->kind == EGRESS_CONNECTION && entry->action != NETPOLICY_DENY) {

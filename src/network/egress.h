@@ -23,9 +23,10 @@ struct egress_entry {
     enum egress_kind kind;
     enum netpolicy_action action;
     int rule;
-    bool observed; /* it would have been denied */
-    bool open;     /* still under way */
-    char *name;    /* owned; NULL: none */
+    enum netpolicy_level level; /* whose rule */
+    bool observed;              /* it would have been denied */
+    bool open;                  /* still under way */
+    char *name;                 /* owned; NULL: none */
     struct in_addr addr;
     uint16_t port;
     char why[24]; /* a stable word; "": the rule */

@@ -67,8 +67,8 @@ enum netpolicy_action intercept_judge(const struct intercept_conn *c, const stru
         return refuse(ret, 400, "bad_path", "the path cannot be read");
     }
     v = netpolicy_judge(c->policy, &q);
-    if (v.action == NETPOLICY_ALLOW || v.action == NETPOLICY_INSPECT ||
-        netpolicy_observes(c->policy)) {
+    IGNORE_RESULT(netpolicy_observed(c->policy, &q, &v)); /* the connection's entry says so */
+    if (v.action == NETPOLICY_ALLOW || v.action == NETPOLICY_INSPECT) {
         return NETPOLICY_ALLOW;
     }
     if (v.action == NETPOLICY_ASK) {

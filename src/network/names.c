@@ -65,6 +65,7 @@ static void note_refused(struct island *island, const char *name, const char *wh
     struct egress_entry entry = {.kind = EGRESS_NAME,
                                  .action = NETPOLICY_DENY,
                                  .rule = NETPOLICY_BY_DEFAULT,
+                                 .level = netpolicy_unresolved_by(island->policy, name),
                                  .name = xstrdup(name)};
 
     snprintf(entry.why, sizeof(entry.why), "%s", why ? why : "");

@@ -47,7 +47,7 @@ static int read_network(json_t *body, const struct netpolicy **ret, struct err *
 {
     json_t *object = json_object_get(body, "network");
     struct netpolicy *policy = NULL;
-    int r = json_is_object(object) ? netpolicy_from_json(object, &policy, e) : 0;
+    int r = json_is_object(object) ? netpolicy_stack_from_json(object, &policy, e) : 0;
 
     if (r == 0) {
         *ret = policy;

@@ -15,7 +15,7 @@
 #include "model/sandbox.h"
 #include "model/shape.h"
 
-#define RECORD_MAX (256u * 1024)
+#define RECORD_MAX (320u * 1024)
 /* A whole sentence of struct err: what is cut inside a character would be no JSON. */
 #define RECORD_REASON_SIZE 400
 #define MACHINE_ID_SIZE 33 /* 32 hex digits, as in machine-id(5) */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* A policy and the braces around it. */
-#define BODY_MAX (NETPOLICY_TEXT_MAX + 1024u)
+#define BODY_MAX (NETPOLICY_STACK_TEXT_MAX + 1024u)
 #define EXPLAIN_SIZE 512
 
 /* The policy, and with a gateway that has the sandbox, what goes on. */
@@ -17,8 +17,12 @@ static int reply_network(struct http_request *req, struct resident *res, struct 
 {
     CLEANUP(netpolicy_unrefp) const struct netpolicy *policy = network_policy(res);
     json_t *status = NULL;
-    json_t *out = json_pack("{s:O}", "network", netpolicy_json(policy));
+    json_t *own = json_copy(netpolicy_json(policy));
+    json_t *out = json_object();
 
+    json_object_set(out, "outer", json_object_get(own, "outer"));
+    json_object_del(own, "outer");
+    json_object_set_new(out, "network", own);
     if (network_ask_take(res, "status", NULL, &status, NULL) < 0) {
         status =
             NULL; /* nothing is handed over, or the gateway is not there: then nothing goes on */
@@ -48,7 +52,7 @@ int route_network_set(struct http_request *req, struct err *e)
         r = http_body_json(req, BODY_MAX, &body, e);
     }
     if (r == 0) {
-        r = netpolicy_from_json(body, &made, e);
+        r = netpolicy_stack_from_json(body, &made, e);
         policy = made;
     }
     if (r == 0) {

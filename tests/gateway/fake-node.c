@@ -21,7 +21,8 @@ struct fake_sandbox {
     char *spec; /* owned; NULL for one that was not made by a request */
     int64_t end_at_ms;
     char at_end[8];
-    char *policy; /* owned; JSON text; NULL: none was given */
+    char *policy;  /* owned; JSON text; NULL: none was given */
+    char *network; /* owned; the same */
 };
 
 struct fake_node {
@@ -64,6 +65,7 @@ static void forget(struct fake_node *n, const char *id)
     if (sb) {
         free(sb->spec);
         free(sb->policy);
+        free(sb->network);
         *sb = n->sandboxes[--n->n_sandboxes];
     }
 }
@@ -96,6 +98,9 @@ static json_t *show(const struct fake_sandbox *sb)
     json_object_set_new(out, "at_end", json_string(sb->at_end));
     if (sb->policy) {
         json_object_set_new(out, "policy", json_loads(sb->policy, 0, NULL));
+    }
+    if (sb->network) {
+        json_object_set_new(out, "network", json_loads(sb->network, 0, NULL));
     }
     return out;
 }
@@ -154,6 +159,12 @@ static bool loses_answer(struct fake_node *n, enum fake_op op)
     return lost;
 }
 
+static void set_network(struct fake_sandbox *sb, const json_t *network)
+{
+    free(sb->network);
+    sb->network = network ? json_dumps(network, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+}
+
 static void set_policy(struct fake_sandbox *sb, const json_t *policy)
 {
     free(sb->policy);
@@ -184,6 +195,7 @@ static int create(struct http_request *req, struct err *e)
     if (!sb) {
         sb = make(n, id, "running", spec);
         set_policy(sb, json_object_get(body, "policy"));
+        set_network(sb, json_object_get(body, "network"));
         keep_end(sb, body);
         n->made++;
     }
@@ -366,6 +378,7 @@ static json_t *make_children(struct fake_node *n, const struct fake_sandbox *par
             sb = make(n, json_string_value(id), "running", NULL);
             keep_end(sb, body);
             sb->policy = parent->policy ? xstrdup(parent->policy) : NULL;
+            sb->network = parent->network ? xstrdup(parent->network) : NULL;
             n->made++;
         }
         json_array_append_new(all, show(sb));
@@ -451,6 +464,29 @@ static int policy(struct http_request *req, struct err *e)
     sb = find(n, http_request_param(req, "id"));
     if (sb) {
         set_policy(sb, body);
+    }
+    pthread_mutex_unlock(&n->mutex);
+    return sb ? http_reply_json_take(req, 200, json_incref(body), e)
+              : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox");
+}
+
+static int network(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    cleanup_json json_t *body = NULL;
+    struct fake_sandbox *sb;
+    int r = http_body_json(req, 1 << 18, &body, e);
+
+    if (r == 0) {
+        r = enter(req, FAKE_NETWORK, e);
+    }
+    if (r != 1) {
+        return r;
+    }
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, http_request_param(req, "id"));
+    if (sb) {
+        set_network(sb, body);
     }
     pthread_mutex_unlock(&n->mutex);
     return sb ? http_reply_json_take(req, 200, json_incref(body), e)
@@ -680,6 +716,7 @@ static const struct http_route routes[] = {
     {"POST", "/v1/sandboxes/{id}/rollback", rollback, 0},
     {"POST", "/v1/sandboxes/{id}/fork", fork_one, 0},
     {"PATCH", "/v1/sandboxes/{id}/policy", policy, 0},
+    {"PATCH", "/v1/sandboxes/{id}/network", network, 0},
     {"PATCH", "/v1/sandboxes/{id}/end", set_end, 0},
     {"*", "/v1/sandboxes/{id}/snapshots", snapshots, 0},
     {"*", "/v1/sandboxes/{id}/snapshots/{snapshot}", snapshot, 0},
@@ -762,6 +799,7 @@ void fake_node_stop(struct fake_node *n)
     for (size_t i = 0; i < n->n_sandboxes; i++) {
         free(n->sandboxes[i].spec);
         free(n->sandboxes[i].policy);
+        free(n->sandboxes[i].network);
     }
     fd_close(n->stdin_fd);
     buf_done(&n->guest_data);
@@ -885,6 +923,18 @@ char *fake_node_policy(struct fake_node *n, const char *id)
     pthread_mutex_lock(&n->mutex);
     sb = find(n, id);
     text = xstrdup(sb && sb->policy ? sb->policy : "");
+    pthread_mutex_unlock(&n->mutex);
+    return text;
+}
+
+char *fake_node_network(struct fake_node *n, const char *id)
+{
+    struct fake_sandbox *sb;
+    char *text;
+
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, id);
+    text = xstrdup(sb && sb->network ? sb->network : "");
     pthread_mutex_unlock(&n->mutex);
     return text;
 }

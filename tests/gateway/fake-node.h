@@ -25,6 +25,7 @@ enum fake_op {
     FAKE_ROLLBACK,
     FAKE_FORK,
     FAKE_POLICY,
+    FAKE_NETWORK,
     FAKE_END,
     FAKE_SNAPSHOT, /* all of /snapshots, /history and /trace */
     FAKE_OP_COUNT_
@@ -72,6 +73,8 @@ void fake_node_set(struct fake_node *n, const char *id, const char *state);
 int64_t fake_node_end_at_ms(struct fake_node *n, const char *id);
 /* The policy under which the node keeps one; heap string of JSON, "" when it has none. */
 char *fake_node_policy(struct fake_node *n, const char *id);
+/* What the node was told that one may reach; heap string of JSON with sorted keys, "" when it was told nothing. */
+char *fake_node_network(struct fake_node *n, const char *id);
 /* Every sandbox has this one snapshot. */
 #define FAKE_SNAPSHOT_ID "n0000000000000000001"
 

@@ -371,6 +371,46 @@ def a_policy_that_changes_judges_what_is_open():
     equal(W.island.good("curl", "-sS", "https://%s/again" % GOOD), "hello /again")
 
 
+def levels_around_a_sandbox_judge_what_is_open_too():
+    inherit = {"preset": "inherit"}
+    everything = dict(POLICY, outer={"organisation": inherit, "project": inherit})
+    W.island.set_policy(everything)
+    equal(W.island.good("curl", "-sS", "https://%s/a" % GOOD), "hello /a", "with levels that say nothing")
+    hold = threading.Event()
+
+    def wait(_server, request):
+        request.conn.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345")
+        hold.wait(WAIT_S)
+    W.good.routes["/held"] = wait
+    held = {host: subprocess.Popen(W.island.command("curl", "-sSNk", "https://%s/held" % host), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, env=W.island.environment()) for host in (GOOD, PINNED)}
+    for p in held.values():
+        equal(p.stdout.read(5), b"12345")
+    # One of them is looked into, the other one is not; the organisation denies both.
+    denial = {"preset": "inherit", "rules": [{"host": PINNED, "action": "deny"}, {"host": GOOD, "action": "deny"}]}
+    W.island.set_policy(dict(everything, outer={"organisation": denial, "project": inherit}))
+    for host, p in held.items():
+        p.communicate(timeout=WAIT_S)
+        check(p.returncode != 0, "the open connection to %s went on" % host)
+    for host in held:
+        r = W.island.run("curl", "-sSk", "--max-time", "5", "https://%s/" % host)
+        check(r.returncode != 0, "%s is reached all the same" % host)
+        entry = W.island.log_entries(host=host, action="deny")[-1]
+        equal(entry["level"], "organisation", "who has denied %s" % host)
+    equal(W.island.good("curl", "-sS", "https://%s/a" % H2), "hello /a", "what is not denied")
+    # The project denies a kind of request, within a connection that the sandbox allows whole.
+    posts = {"preset": "inherit", "rules": [{"host": GOOD, "ports": "443", "methods": ["POST"], "action": "deny"}]}
+    W.island.set_policy({"rules": [{"host": GOOD, "action": "allow"}], "outer": {"project": posts}})
+    code = ("curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "https://%s/c" % GOOD)
+    equal(W.island.good(*code), "200")
+    equal(W.island.good(*code, "-d", "x"), "403")
+    # The sandbox says nothing by itself: it has what its project allows.
+    W.island.set_policy(dict(inherit, outer={"project": POLICY}))
+    equal(W.island.good("curl", "-sS", "https://%s/a" % GOOD), "hello /a", "inherited")
+    hold.set()
+    W.island.set_policy(POLICY)
+
+
 def a_person_is_asked_about_requests():
     rules = [{"host": h, "ports": "443", "methods": ["POST"], "path": "/pay", "action": "ask"} for h in (GOOD, H2)]
     W.island.set_policy(dict(POLICY, rules=rules + POLICY["rules"]))
@@ -475,7 +515,7 @@ CASES = [
     curl_of_both_versions, python_requests, python_httpx, node_fetch, git_over_https, openssl_s_client, websocket_client,
     grpc_with_a_credential_it_does_not_have, who_begins_late_is_looked_into_all_the_same, events_come_as_they_are_sent, names_that_no_rule_allows_are_not_asked_for,
     servers_with_other_certificates_get_nothing, nothing_but_tcp_and_questions_leaves,
-    a_policy_that_changes_judges_what_is_open,
+    a_policy_that_changes_judges_what_is_open, levels_around_a_sandbox_judge_what_is_open_too,
     a_person_is_asked_about_requests, the_egress_log_outlives_the_gateway, secrets_are_in_no_log,
 ]
 
