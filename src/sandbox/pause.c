@@ -110,6 +110,7 @@ static int go_on(struct resident *res, struct err *e)
     uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
     int r = machine_resume(res->machine, deadline_ns, e);
 
+    trace_mark(&res->trace, "goes on");
     hold(res, false);
     r = r == 0 && FAULT("resume.runs") ? err_wrap(e, -EIO, "resuming") : r;
     return r < 0 ? r : bring_identity(res, &(struct bring_identity){false}, deadline_ns, e);
