@@ -17,6 +17,11 @@ uint64_t clock_now_ns(void)
     return clock_read_ns(CLOCK_MONOTONIC);
 }
 
+uint64_t clock_boot_ns(void)
+{
+    return clock_read_ns(CLOCK_BOOTTIME);
+}
+
 uint64_t clock_wall_ns(void)
 {
     return clock_read_ns(CLOCK_REALTIME);

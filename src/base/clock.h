@@ -12,6 +12,7 @@
 #define DEADLINE_NEVER UINT64_MAX
 
 uint64_t clock_now_ns(void);  /* monotonic */
+uint64_t clock_boot_ns(void); /* monotonic, and goes on while the host sleeps */
 uint64_t clock_wall_ms(void); /* milliseconds since 1970 */
 uint64_t clock_wall_ns(void); /* nanoseconds since 1970 */
 uint64_t deadline_in_ms(uint64_t ms);

@@ -187,6 +187,17 @@ int priv_machine_kill(struct priv_client *c, const char *id, struct err *e)
     return priv_call_id(c, PRIV_OP_MACHINE_KILL, id, &call, e);
 }
 
+int priv_lease(struct priv_client *c, const struct priv_lease *lease, struct err *e)
+{
+    struct priv_lease body = *lease;
+    struct call call = {
+        .op = PRIV_OP_LEASE, .repeatable = true, .body = &body, .len = sizeof(body)};
+    int r = priv_call(c, &call, e);
+
+    call.ret_fd = fd_close(call.ret_fd);
+    return r;
+}
+
 int priv_machine_next(struct priv_client *c, const char *after, struct priv_machine *ret,
                       int *ret_pidfd, struct err *e)
 {

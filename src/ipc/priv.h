@@ -87,6 +87,7 @@ enum priv_op {
     PRIV_OP_SUBVOL_SNAPSHOT,
     PRIV_OP_SUBVOL_DELETE,
     PRIV_OP_MACHINE_SOCKET,
+    PRIV_OP_LEASE,
     PRIV_OP_COUNT_,
 };
 
@@ -161,6 +162,15 @@ enum priv_socket_kind {
 struct priv_machine_socket {
     char id[PRIV_ID_SIZE];
     uint32_t kind; /* enum priv_socket_kind */
+};
+
+/* Keep what you know; if that is nothing (you were started since, as after a boot), stand still. */
+#define PRIV_LEASE_IF_UNKNOWN (1u << 0)
+
+struct priv_lease {
+    uint64_t until_ns; /* CLOCK_BOOTTIME; 0: there is no lease, machines run for ever */
+    uint32_t flags;    /* PRIV_LEASE_IF_UNKNOWN, with until_ns 0 */
+    uint32_t zero;
 };
 
 enum priv_subvol_kind {
@@ -275,6 +285,12 @@ MUST_CHECK int priv_machine_copy(struct priv_client *c, const struct priv_copy_r
  */
 MUST_CHECK int priv_machine_socket(struct priv_client *c, const char *id,
                                    enum priv_socket_kind kind, int *ret_fd, struct err *e);
+
+/*
+ * Until when machines may run (model/lease.h). When that has passed, all of them stand still (SIGSTOP) and none can be started
+ * ("node_fenced"), whether or not we are there to see it; a later until_ns lets them go on. 1: they stand still now; 0: they run.
+ */
+MUST_CHECK int priv_lease(struct priv_client *c, const struct priv_lease *lease, struct err *e);
 
 /*
  * Subvolumes are made with owner space-sandbox and mode 0700. -EEXIST: the name is taken; -ENOENT:

@@ -71,6 +71,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert_name(body.bytes);
         ASSERT(((const struct priv_machine_copy *)(const void *)body.bytes)->memory_mib > 0);
         break;
+    case PRIV_OP_LEASE:
+        ASSERT(((const struct priv_lease *)(const void *)body.bytes)->flags <=
+               PRIV_LEASE_IF_UNKNOWN);
+        break;
     case PRIV_OP_SUBVOL_CREATE:
     case PRIV_OP_SUBVOL_DELETE:
         assert_subvol((const struct priv_subvol *)(const void *)body.bytes);

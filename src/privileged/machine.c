@@ -135,7 +135,9 @@ int machine_start_run(struct priv_ctx *ctx, const struct priv_request *req,
     const struct priv_machine_start *m = req->body;
     struct cgroup_limits limits = machine_limits(m);
     int procs[JAIL_CGROUPS_MAX];
-    int r = machine_must_be_free(ctx, m, e);
+    int r = ctx->fence.up ? err_set(e, -EPERM, "node_fenced",
+                                    "the control plane has not been heard of: nothing starts")
+                          : machine_must_be_free(ctx, m, e);
 
     if (r < 0) {
         return r;

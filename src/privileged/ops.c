@@ -17,6 +17,7 @@ static const struct priv_op_def ops[PRIV_OP_COUNT_] = {
     [PRIV_OP_MACHINE_STATS] = OP(priv_machine_id, machine_id_valid, machine_stats_run),
     [PRIV_OP_MACHINE_COPY] = OP(priv_machine_copy, machine_copy_valid, machine_copy_run),
     [PRIV_OP_MACHINE_SOCKET] = OP(priv_machine_socket, machine_socket_valid, machine_socket_run),
+    [PRIV_OP_LEASE] = OP(priv_lease, lease_valid, lease_run),
     [PRIV_OP_SUBVOL_CREATE] = OP(priv_subvol, subvol_valid, subvol_create_run),
     [PRIV_OP_SUBVOL_SNAPSHOT] =
         OP(priv_subvol_snapshot, subvol_snapshot_valid, subvol_snapshot_run),
@@ -29,6 +30,7 @@ union body {
     struct priv_machine_id machine_id;
     struct priv_machine_copy machine_copy;
     struct priv_machine_socket machine_socket;
+    struct priv_lease lease;
     struct priv_subvol subvol;
     struct priv_subvol_snapshot subvol_snapshot;
 };

@@ -14,11 +14,19 @@
 #include "jail/cgroup.h"
 #include "privileged/copies.h"
 
+/* Until when machines may run, by CLOCK_BOOTTIME. */
+struct priv_fence {
+    bool known;        /* somebody has said it since we began */
+    uint64_t until_ns; /* 0: for ever */
+    bool up;           /* it is over: they stand still */
+};
+
 struct priv_ctx {
     struct cgroup_host cgroups; /* owned */
     struct copies copies;
     struct sock_fprog vmm_filter; /* owned */
     uint32_t tsc_khz;             /* see machine/tsc.h */
+    struct priv_fence fence;      /* see fence.c */
     const char *vmm_path;         /* borrowed: lives as long as the process */
     int sandboxes_fd;             /* owned: the pool's folders */
     int snapshots_fd;             /* owned */
@@ -64,6 +72,12 @@ MUST_CHECK int machine_need(struct priv_ctx *ctx, const char *id, uint32_t *ret_
 MUST_CHECK int machine_vmm(struct priv_ctx *ctx, const char *id, uint32_t slot, pid_t *ret_pid,
                            int *ret_pidfd, struct err *e);
 
+/*
+ * Looks at the clock: machines whose time is over stand still when this returns. In how many ms to look again, for
+ * poll(2).
+ */
+int fence_look(struct priv_ctx *ctx);
+
 /* Validators: valid.c. */
 bool priv_id_valid(const char id[PRIV_ID_SIZE]);
 bool machine_start_valid(const void *body);
@@ -71,10 +85,11 @@ bool machine_id_valid(const void *body);
 bool machine_copy_valid(const void *body);
 bool machine_socket_valid(const void *body);
 bool machine_next_valid(const void *body);
+bool lease_valid(const void *body);
 bool subvol_valid(const void *body);
 bool subvol_snapshot_valid(const void *body);
 
-/* Handlers: machine.c and subvol.c. */
+/* Handlers: machine.c, subvol.c and fence.c. */
 #define PRIV_HANDLER(name_) \
     int name_(struct priv_ctx *ctx, const struct priv_request *req, struct priv_answer *answer, \
               struct err *e)
@@ -85,6 +100,7 @@ PRIV_HANDLER(machine_next_run);
 PRIV_HANDLER(machine_stats_run);
 PRIV_HANDLER(machine_copy_run);
 PRIV_HANDLER(machine_socket_run);
+PRIV_HANDLER(lease_run);
 PRIV_HANDLER(subvol_create_run);
 PRIV_HANDLER(subvol_snapshot_run);
 PRIV_HANDLER(subvol_delete_run);

@@ -134,7 +134,7 @@ int server_run(const struct server *server, struct err *e)
     }
     server_reap(server->ctx); /* children that ended before SIGCHLD was watched */
     while (!stop) {
-        if (poll(polls, ARRAY_SIZE(polls), -1) < 0 && errno != EINTR) {
+        if (poll(polls, ARRAY_SIZE(polls), fence_look(server->ctx)) < 0 && errno != EINTR) {
             r = err_wrap(e, -errno, "waiting for requests");
             break;
         }

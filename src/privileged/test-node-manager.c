@@ -376,6 +376,86 @@ static void the_jail_is_an_island(void)
     CHECK_INT(WEXITSTATUS(status), 0);
 }
 
+/* The third field of /proc/PID/stat. */
+static char process_state(pid_t pid)
+{
+    cleanup_free char *path = xasprintf("/proc/%d/stat", (int)pid);
+    cleanup_buf struct buf text = BUF_INIT(4096);
+    const char *end;
+
+    if (fs_read_file(AT_FDCWD, path, &text) < 0) {
+        return '?';
+    }
+    end = strrchr(buf_str(&text), ')');
+    return end ? end[2] : '?';
+}
+
+static bool stands_still(pid_t pid, bool wanted)
+{
+    uint64_t deadline_ns = deadline_in_ms(10000);
+
+    while ((process_state(pid) == 'T') != wanted && !deadline_passed(deadline_ns)) {
+        sched_yield();
+    }
+    return process_state(pid) == 'T';
+}
+
+static uint64_t boottime_in_ms(uint64_t ms)
+{
+    return clock_boot_ns() + ms * NS_PER_MS;
+}
+
+static void a_lease_that_is_over_stops_all_machines(void)
+{
+    NEW_TESTBED(t)
+    cleanup_machine struct testbed_machine m = {0};
+    cleanup_machine struct testbed_machine second = {0};
+    struct err e = {0};
+
+    REQUIRE(testbed_start(t, &usual) == 0);
+    testbed_machine_init(t, &m, "s1", 1);
+    testbed_machine_init(t, &second, "s2", 2);
+    REQUIRE(testbed_machine_start(t, &m, &e) == 0);
+    CHECK_INT(priv_lease(t->client, &(struct priv_lease){.until_ns = 1}, &e), 1);
+    CHECK(stands_still(m.machine.pid, true));
+    CHECK_INT(testbed_machine_start(t, &second, &e), -EPERM);
+    CHECK_STR(e.reason, "node_fenced");
+
+    CHECK_INT(priv_lease(t->client, &(struct priv_lease){.until_ns = boottime_in_ms(60000)}, &e),
+              0);
+    CHECK(!stands_still(m.machine.pid, false));
+    CHECK_ASK(&m, "0 0 0 0", "caps"); /* it answers */
+    REQUIRE(testbed_machine_start(t, &second, &e) == 0);
+
+    /* Nobody says anything any more. */
+    CHECK_INT(priv_lease(t->client, &(struct priv_lease){.until_ns = boottime_in_ms(100)}, &e), 0);
+    CHECK(stands_still(m.machine.pid, true) && stands_still(second.machine.pid, true));
+    CHECK_INT(priv_machine_kill(t->client, "s2", &e), 0); /* the control plane ends what is left */
+    CHECK_INT(priv_lease(t->client, &(struct priv_lease){.until_ns = 0}, &e), 0);
+    CHECK(!stands_still(m.machine.pid, false));
+}
+
+static void who_does_not_know_the_lease_takes_it_for_over(void)
+{
+    NEW_TESTBED(t)
+    cleanup_machine struct testbed_machine m = {0};
+    const struct priv_lease if_unknown = {.flags = PRIV_LEASE_IF_UNKNOWN};
+    struct err e = {0};
+
+    REQUIRE(testbed_start(t, &usual) == 0);
+    testbed_machine_init(t, &m, "s1", 1);
+    REQUIRE(testbed_machine_start(t, &m, &e) == 0);
+    CHECK_INT(priv_lease(t->client, &(struct priv_lease){.until_ns = boottime_in_ms(60000)}, &e),
+              0);
+    CHECK_INT(priv_lease(t->client, &if_unknown, &e), 0); /* it does know */
+    CHECK(!stands_still(m.machine.pid, false));
+    testbed_stop(t, SIGKILL);
+    REQUIRE(testbed_start(t, &usual) == 0);
+    CHECK(!stands_still(m.machine.pid, false)); /* nobody has said that there are leases */
+    CHECK_INT(priv_lease(t->client, &if_unknown, &e), 1);
+    CHECK(stands_still(m.machine.pid, true));
+}
+
 static int int_option(int fd, int level, int option)
 {
     int value = -1;
@@ -785,7 +865,9 @@ static void stop_is_clean(void)
     CHECK(access(path, F_OK) < 0);
 }
 
-TEST_MAIN(T(malformed_requests_close_the_connection), T(another_user_is_refused),
+TEST_MAIN(T(a_lease_that_is_over_stops_all_machines),
+          T(who_does_not_know_the_lease_takes_it_for_over),
+          T(malformed_requests_close_the_connection), T(another_user_is_refused),
           T(a_machine_runs_and_goes_without_a_trace), T(two_machines_never_share_a_user),
           T(wrong_descriptors_are_refused), T(memory_file_of_wrong_mode_is_refused),
           T(the_jail_has_no_privilege), T(the_jail_sees_little_and_nothing_once_sealed),

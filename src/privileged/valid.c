@@ -71,6 +71,14 @@ bool machine_next_valid(const void *body)
     return memcmp(body, &begin, sizeof(begin)) == 0 || machine_id_valid(body);
 }
 
+bool lease_valid(const void *body)
+{
+    const struct priv_lease *l = body;
+
+    return l->zero == 0 &&
+           (l->flags == 0 || (l->flags == PRIV_LEASE_IF_UNKNOWN && l->until_ns == 0));
+}
+
 bool subvol_valid(const void *body)
 {
     const struct priv_subvol *s = body;

@@ -24,6 +24,7 @@
 #include "sandbox/recovery.h"
 #include "sandbox/routes.h"
 #include "sandbox/scheduler.h"
+#include "sandbox/tenure.h"
 #include "sandbox/warm.h"
 
 #include <getopt.h>
@@ -212,11 +213,31 @@ static int recover_when_possible(struct node *node, struct err *e)
         nanosleep(&pause, NULL); /* banned: nothing to wait on before it listens */
     }
     fd_close(pidfd);
-    return r < 0 ? err_wrap(e, r, "reaching the node manager") : recover_node(node, e);
+    if (r < 0) {
+        return err_wrap(e, r, "reaching the node manager");
+    }
+    r = tenure_open(node, &node->tenure, e);
+    return r < 0 ? r : recover_node(node, e);
+}
+
+/* What stands still cannot be asked, and what the control plane may have given away is not changed but ended. */
+static bool fence_lets_through(const struct http_request *req)
+{
+    const char *method = http_request_method(req);
+    const char *path = http_request_path(req);
+
+    return str_starts(path, "/v1/node") ||
+           (!strstr(path, "/guest") && (str_eq(method, "GET") || str_eq(method, "DELETE")));
 }
 
 static int handle(struct http_request *req, struct err *e)
 {
+    const struct node *node = http_request_ctx(req);
+
+    if (tenure_fenced(node->tenure) && !fence_lets_through(req)) {
+        return err_set(e, -EHOSTDOWN, "node_fenced",
+                       "the node was cut off from its control plane and stands still: try again");
+    }
     return http_router_handle(&node_router, req, e);
 }
 
@@ -320,6 +341,9 @@ int main(int argc, char **argv)
     }
     if (r == 0) {
         r = serve(node, &options, &e);
+    }
+    if (node) {
+        tenure_close(TAKE_PTR(node->tenure));
     }
     if (r < 0) {
         log_error(NULL, "%s", e.msg);

@@ -28,6 +28,7 @@ struct resident;
 struct base;
 struct netgate;
 struct trust;
+struct tenure;
 
 struct node {
     const char *state_dir; /* borrowed: lives as long as main */
@@ -54,6 +55,7 @@ struct node {
     struct netgate *netgate; /* owned: the network gateway's control socket */
     bool network_dirty;      /* atomic: see network.c */
 
+    struct tenure *tenure; /* owned by main; NULL: nothing is leased */
     struct warm *warm;     /* borrowed: main's; NULL: no warm machines */
     struct reaper *reaper; /* borrowed: main's */
 

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "sandbox/history.h"
 #include "sandbox/rollback.h"
+#include "sandbox/tenure.h"
 
 #include <errno.h>
 #include <time.h>
@@ -75,6 +76,10 @@ static bool bring_back(struct resident *res)
 static bool pass(struct node *node)
 {
     bool all = true;
+
+    if (tenure_fenced(node->tenure)) { /* nothing can start now; a moment later again */
+        return false;
+    }
 
     for (struct resident *res = resident_next_take(node, NULL); res;
          res = resident_next_take(node, res)) {

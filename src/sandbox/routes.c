@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/routes.h"
 
-#include "sandbox/base.h"
 #include "sandbox/console.h"
 #include "sandbox/guest-proxy.h"
 #include "sandbox/lifecycle.h"
@@ -10,7 +9,6 @@
 #include "sandbox/template.h"
 
 #include <string.h>
-#include <sys/utsname.h>
 
 #define BODY_MAX (256u * 1024)
 #define METRICS_MAX (1024u * 1024)
@@ -175,59 +173,6 @@ static int templates(struct http_request *req, struct err *e)
     return r < 0 ? r : http_reply_json_take(req, 200, json_pack("{s:o}", "templates", all), e);
 }
 
-static int about(struct http_request *req, struct err *e)
-{
-    struct node *node = node_of(req);
-    uint64_t free_bytes = 0;
-    uint64_t total_bytes = 0;
-    char identity[NODE_IDENTITY_SIZE];
-    struct utsname host;
-    json_t *out;
-    int r = node_pool_space(node, &free_bytes, &total_bytes);
-
-    r = r < 0 ? r : node_identity(node, identity);
-
-    if (r < 0) {
-        return err_wrap(e, r, "looking at the pool");
-    }
-    uname(&host);
-    pthread_mutex_lock(&node->lock);
-    out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:{s:i,s:i,s:i,s:i}}", "id",
-                    identity, "version", SPACE_VERSION, "accel", node_accel_name(node->accel),
-                    "accel_why", node->accel_why, "vmm_version", node->vmm_version, "guest",
-                    node->guest_id, "kernel", host.release, "sandboxes",
-                    (json_int_t)node->n_residents, "pool_free_bytes", (json_int_t)free_bytes,
-                    "pool_size_bytes", (json_int_t)total_bytes, "limits", "vcpus_max",
-                    SHAPE_VCPUS_MAX, "memory_mib_max", SHAPE_MEMORY_MIB_MAX, "disk_mib_max",
-                    SHAPE_DISK_MIB_MAX, "sandboxes_max", NODE_RESIDENTS_MAX);
-    pthread_mutex_unlock(&node->lock);
-    return http_reply_json_take(req, 200, out, e);
-}
-
-/* Builds the base machine of a shape ahead of the first create. */
-static int prepare(struct http_request *req, struct err *e)
-{
-    cleanup_json json_t *body = NULL;
-    struct base *base = NULL;
-    struct shape shape;
-    int r = http_body_json(req, BODY_MAX, &body, e);
-
-    if (r == 0) {
-        r = shape_from_json(body, &shape, e);
-    }
-    if (r == 0) {
-        r = base_get(node_of(req), shape.vcpus, shape.memory_mib, &base, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    r = http_reply_json_take(
-        req, 200, json_pack("{s:s, s:s}", "base", base->key, "accel", node_accel_name(base->accel)),
-        e);
-    base_put(node_of(req), base);
-    return r;
-}
-
 static int health(struct http_request *req, struct err *e)
 {
     return http_reply_json_take(req, 200,
@@ -277,8 +222,10 @@ static const struct http_route routes[] = {
     {"GET", "/v1/sandboxes/{id}/logs", logs, 0},
     {"*", "/v1/sandboxes/{id}/guest{rest...}", guest, 0},
     {"GET", "/v1/templates", templates, 0},
-    {"GET", "/v1/node", about, 0},
-    {"POST", "/v1/node/prepare", prepare, 0},
+    {"GET", "/v1/node", route_node, 0},
+    {"POST", "/v1/node/prepare", route_node_prepare, 0},
+    {"PUT", "/v1/node/lease", route_node_lease, 0},
+    {"DELETE", "/v1/node/lease", route_node_lease_end, 0},
     {"GET", "/v1/health", health, 0},
     {"GET", "/v1/metrics", metrics, 0},
 };

@@ -31,6 +31,12 @@ http_handler_fn route_restore;
 http_handler_fn route_stored_get;
 http_handler_fn route_stored_delete;
 
+/* routes-node.c */
+http_handler_fn route_node;
+http_handler_fn route_node_prepare;
+http_handler_fn route_node_lease;
+http_handler_fn route_node_lease_end;
+
 /* routes-network.c */
 MUST_CHECK int route_network_get(struct http_request *req, struct err *e);
 MUST_CHECK int route_network_set(struct http_request *req, struct err *e);

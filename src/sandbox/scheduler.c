@@ -10,6 +10,7 @@
 #include "sandbox/lifecycle.h"
 #include "sandbox/pause.h"
 #include "sandbox/retention.h"
+#include "sandbox/tenure.h"
 
 #include <string.h>
 #include <time.h>
@@ -319,6 +320,9 @@ static void look(struct worker *w)
 {
     struct node *node = w->scheduler->node;
 
+    if (tenure_fenced(node->tenure)) {
+        return; /* they stand still: nothing can be asked of them, and nothing grows */
+    }
     for (struct resident *res = resident_next_take(node, NULL); res;
          res = resident_next_take(node, res)) {
         if (res->number % WORKERS == w->index) {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "sandbox/tenure.h"
 #include "sandbox/warm-machine.h"
 
 #include <string.h>
@@ -294,9 +295,15 @@ static void fill_up(struct warm *w, const struct kind *kind)
 /* With the lock, which is let go meanwhile: gives one up, makes one, or waits. */
 static void work(struct warm *w)
 {
-    struct stock *fill = next_to_fill(w);
-    struct resident *drop = next_to_drop(w, fill);
+    struct stock *fill;
+    struct resident *drop;
 
+    if (tenure_fenced(w->node->tenure)) {
+        wait_for_news(w, LOOK_EVERY_MS);
+        return;
+    }
+    fill = next_to_fill(w);
+    drop = next_to_drop(w, fill);
     if (drop) {
         pthread_mutex_unlock(&w->lock);
         warm_machine_discard(drop);
@@ -436,6 +443,25 @@ int warm_claim_blank(struct warm *w, struct resident *res, int *ret_device_fd, s
     pthread_cond_signal(&w->news);
     pthread_mutex_unlock(&w->lock);
     return from ? give_blank(from, res, ret_device_fd, e) : -ENOENT;
+}
+
+json_t *warm_json(struct warm *w)
+{
+    json_t *out = json_array();
+
+    pthread_mutex_lock(&w->lock);
+    for (size_t i = 0; i < STOCKS_MAX; i++) {
+        const struct stock *s = &w->stocks[i];
+
+        if (s->n_ready > 0) {
+            json_array_append_new(out, json_pack("{s:s, s:i, s:i, s:i, s:i}", "template",
+                                                 s->kind.template_name, "vcpus", s->kind.vcpus,
+                                                 "memory_mib", s->kind.memory_mib, "disk_mib",
+                                                 s->kind.disk_mib, "ready", s->n_ready));
+        }
+    }
+    pthread_mutex_unlock(&w->lock);
+    return out;
 }
 
 unsigned warm_ready(struct warm *w)

@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "base/json.h"
 #include "sandbox/node.h"
 
 struct warm;
@@ -39,5 +40,7 @@ MUST_CHECK int warm_claim(struct warm *warm, struct resident *res, const struct 
  */
 MUST_CHECK int warm_claim_blank(struct warm *warm, struct resident *res, int *ret_device_fd,
                                 struct err *e);
+/* What is ready now: [{"template" ("": of any), "vcpus", "memory_mib", "disk_mib", "ready"}]. */
+json_t *warm_json(struct warm *warm);
 /* For metrics: how many are ready now. */
 unsigned warm_ready(struct warm *warm);
