@@ -213,7 +213,13 @@ int control_end_move(struct control *c, const struct control_actor *actor, const
                      struct control_end *m, struct sandbox *ret, struct err *e)
 {
     struct control_change change = {
-        .id = id, .project = actor->project, .decide = decide_end, .ctx = m, .actor = actor};
+        .id = id,
+        .project = actor->project,
+        .decide = decide_end,
+        .ctx = m,
+        .actor = actor,
+        .relaxed = m->relaxed,
+    };
 
     return control_change(c, &change, ret, e);
 }
@@ -298,6 +304,7 @@ int control_start(struct control *c, const struct control_actor *actor, const ch
     };
     struct node_sandbox node = {0};
     struct control_end end = {
+        .relaxed = true,
         .from = SANDBOX_STATE_RESUMING,
         .to = SANDBOX_STATE_RUNNING,
         .desired = SANDBOX_STATE_RUNNING,

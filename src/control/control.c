@@ -153,7 +153,7 @@ static int change_once(struct control *c, const struct control_change *change, s
 {
     cleanup_sandbox struct sandbox sb = {0};
     struct audit_event ev;
-    struct db_beside beside = {.operation = change->operation};
+    struct db_beside beside = {.operation = change->operation, .relaxed = change->relaxed};
     int r;
 
     r = db_sandbox_get(c->db, change->id, change->project, &sb, e);

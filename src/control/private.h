@@ -67,6 +67,7 @@ struct control_change {
     const struct control_actor *actor; /* for the audit event; NULL: the control plane */
     const char *action;                /* of the audit event; NULL: none is written */
     const struct operation *operation; /* finished with this change; NULL: none */
+    bool relaxed;                      /* as of struct db_beside */
 };
 MUST_CHECK int control_change(struct control *c, const struct control_change *change,
                               struct sandbox *ret, struct err *e);
@@ -106,6 +107,7 @@ struct control_end {
     enum sandbox_state desired;
     const char *reason;
     const struct node_sandbox *node; /* NULL: it said nothing about the machine */
+    bool relaxed; /* were it forgotten, the node would say it again (struct db_beside) */
 };
 MUST_CHECK int control_begin_move(struct control *c, const struct control_actor *actor,
                                   const char *id, struct control_begin *m, const char *action,

@@ -65,6 +65,7 @@ static int pause_it(struct control *c, const struct control_actor *actor, const 
         .refusal = "paused",
     };
     struct control_end end = {
+        .relaxed = true,
         .from = SANDBOX_STATE_PAUSING,
         .to = SANDBOX_STATE_PAUSED,
         .desired = begin.desired,
@@ -122,6 +123,7 @@ static int resume_held(struct control *c, const struct control_actor *actor, con
     };
     struct node_sandbox node = {0};
     struct control_end end = {
+        .relaxed = true,
         .from = SANDBOX_STATE_RESUMING,
         .to = SANDBOX_STATE_RUNNING,
         .desired = SANDBOX_STATE_RUNNING,

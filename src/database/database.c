@@ -226,7 +226,7 @@ static void end_tx(struct db_tx *tx)
     struct db *db = tx->db;
 
     release(db, tx->conn);
-    if (tx->write && db->driver->single_writer) {
+    if (tx->mode != DB_READ && db->driver->single_writer) {
         pthread_mutex_unlock(&db->writer);
     }
     *tx = (struct db_tx){0};
@@ -251,7 +251,7 @@ static int begin_once(struct db_tx *tx, struct err *e)
     if (r < 0) {
         return r;
     }
-    r = db->driver->begin(tx->conn, tx->write && !tx->alone, &mine);
+    r = db->driver->begin(tx->conn, tx->alone ? DB_READ : tx->mode, &mine);
     if (r < 0) {
         release(db, tx->conn);
         tx->conn = NULL;
@@ -263,10 +263,10 @@ static int begin_once(struct db_tx *tx, struct err *e)
     return r;
 }
 
-int db_begin(struct db *db, bool write, struct db_tx *ret, struct err *e)
+int db_begin(struct db *db, enum db_mode mode, struct db_tx *ret, struct err *e)
 {
-    struct db_tx tx = {.db = db, .write = write, .alone = ret->alone};
-    bool queues = write && db->driver->single_writer;
+    struct db_tx tx = {.db = db, .mode = mode, .alone = ret->alone};
+    bool queues = mode != DB_READ && db->driver->single_writer;
     int r;
 
     ASSERT(db && ret && !ret->conn);

@@ -133,6 +133,7 @@ MUST_CHECK int db_key_touch(struct db *db, const char *id, int64_t at_ms, struct
 struct db_beside {
     const struct operation *operation; /* borrowed for the call */
     const struct audit_event *audit;   /* borrowed for the call */
+    bool relaxed; /* a loss of power may undo it: for what would then be observed again */
 };
 
 /*

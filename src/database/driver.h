@@ -43,6 +43,12 @@ struct db_query {
     bool once; /* made at run time: do not keep it prepared */
 };
 
+enum db_mode {
+    DB_READ,
+    DB_WRITE,
+    DB_WRITE_RELAXED, /* as DB_WRITE, but a loss of power may still undo what was committed a moment ago */
+};
+
 struct db_wait {
     uint64_t deadline_ns;
     int wake_fd; /* borrowed */
@@ -65,7 +71,7 @@ struct db_driver {
     bool (*usable)(struct db_conn *conn);
     /* Several statements without parameters or rows: migrations. */
     MUST_CHECK int (*script)(struct db_conn *conn, const char *sql, struct err *e);
-    MUST_CHECK int (*begin)(struct db_conn *conn, bool write, struct err *e);
+    MUST_CHECK int (*begin)(struct db_conn *conn, enum db_mode mode, struct err *e);
     MUST_CHECK int (*commit)(struct db_conn *conn, struct err *e);
     void (*rollback)(struct db_conn *conn); /* cannot fail; at worst the connection is lost */
     MUST_CHECK int (*query)(struct db_conn *conn, const struct db_query *q, struct db_rows **ret,

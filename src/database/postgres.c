@@ -37,12 +37,14 @@ static int postgres_script(struct db_conn *conn, const char *sql, struct err *e)
     return postgres_command(conn, sql, deadline_in_ms(POSTGRES_SCRIPT_MS), e);
 }
 
-static int postgres_begin(struct db_conn *conn, bool write, struct err *e)
+static int postgres_begin(struct db_conn *conn, enum db_mode mode, struct err *e)
 {
+    static const char *const begin[] = {
+        [DB_WRITE] = "BEGIN", [DB_WRITE_RELAXED] = "BEGIN; SET LOCAL synchronous_commit = off"};
     int r = 0;
 
-    if (write) {
-        r = postgres_command(conn, "BEGIN", deadline_in_ms(POSTGRES_WAIT_MS), e);
+    if (mode != DB_READ) {
+        r = postgres_command(conn, begin[mode], deadline_in_ms(POSTGRES_WAIT_MS), e);
         conn->in_tx = r == 0;
     }
     return r;

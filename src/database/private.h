@@ -15,14 +15,11 @@
 #include "database/database.h"
 #include "database/driver.h"
 
-#define DB_READ false
-#define DB_WRITE true
-
 struct db_tx {
     struct db *db; /* borrowed: the caller's */
     struct db_conn
         *conn; /* borrowed from the pool until the transaction is done; NULL: not begun */
-    bool write;
+    enum db_mode mode;
     bool alone; /* one statement: it needs no BEGIN where there are no turns to wait for */
 };
 
@@ -40,7 +37,7 @@ struct db_tx {
         r_ == -EAGAIN ? -EBUSY : r_; \
     })
 
-MUST_CHECK int db_begin(struct db *db, bool write, struct db_tx *ret, struct err *e);
+MUST_CHECK int db_begin(struct db *db, enum db_mode mode, struct db_tx *ret, struct err *e);
 MUST_CHECK int db_commit(struct db_tx *tx, struct err *e);
 void db_tx_done(struct db_tx *tx);
 #define cleanup_tx CLEANUP(db_tx_done)

@@ -417,7 +417,7 @@ static int update_all(struct db *db, struct sandbox *sbs, size_t n, const struct
     cleanup_tx struct db_tx tx = {0};
     int r;
 
-    r = db_begin(db, DB_WRITE, &tx, e);
+    r = db_begin(db, beside && beside->relaxed ? DB_WRITE_RELAXED : DB_WRITE, &tx, e);
     for (size_t i = 0; i < n && r == 0; i++) {
         r = update_one(&tx, &sbs[i], e);
     }

@@ -23,6 +23,7 @@ struct db_conn {
     sqlite3 *db; /* owned */
     struct kept kept[KEPT_STATEMENTS_MAX];
     size_t n_kept;
+    bool relaxed; /* commits do not wait for the disk now */
 };
 
 struct db_rows {
@@ -126,9 +127,25 @@ static int sqlite_script(struct db_conn *conn, const char *sql, struct err *e)
     return exec(conn, sql, "running a migration", e);
 }
 
-static int sqlite_begin(struct db_conn *conn, bool write, struct err *e)
+/* In WAL mode a commit that waits brings those before it to the disk, too. */
+static int relax(struct db_conn *conn, bool relaxed, struct err *e)
 {
-    return exec(conn, write ? "BEGIN IMMEDIATE" : "BEGIN", "beginning a transaction", e);
+    int r = conn->relaxed == relaxed
+                ? 0
+                : exec(conn, relaxed ? "PRAGMA synchronous = NORMAL" : "PRAGMA synchronous = FULL",
+                       "configuring the database", e);
+
+    conn->relaxed = r == 0 ? relaxed : conn->relaxed;
+    return r;
+}
+
+static int sqlite_begin(struct db_conn *conn, enum db_mode mode, struct err *e)
+{
+    int r = relax(conn, mode == DB_WRITE_RELAXED, e);
+
+    return r < 0 ? r
+                 : exec(conn, mode == DB_READ ? "BEGIN" : "BEGIN IMMEDIATE",
+                        "beginning a transaction", e);
 }
 
 static int sqlite_commit(struct db_conn *conn, struct err *e)
