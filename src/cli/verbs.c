@@ -286,7 +286,8 @@ static const struct opt credential_opts[] = {
     VALUE(OPT_TEXT, "path", 0, "PREFIX", path, "only for paths that begin with it (/)"),
     VALUE(OPT_LIST, "method", 0, "METHOD", methods, "only for this method, may be repeated"),
     VALUE(OPT_TEXT, "inject", 0, "TYPE", inject,
-          "bearer, header, basic, query, cookie, body, placeholder, oauth2, sigv4 or github_app "
+          "bearer, header, basic, query, cookie, body, placeholder, oauth2, sigv4, github_app or "
+          "webhook "
           "(bearer)"),
     VALUE(OPT_TEXT, "field", 0, "NAME", field, "name of the header, parameter, cookie or field"),
     VALUE(OPT_TEXT, "prefix", 0, "TEXT", prefix, "text before the value in a header"),

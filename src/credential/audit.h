@@ -27,7 +27,8 @@
 struct audit;
 
 struct audit_row {
-    const char *event; /* "use", "refuse", "add", "change", "rotate", "remove", "authority" */
+    const char
+        *event; /* "use", "refuse", "add", "change", "rotate", "remove", "authority", "notify" */
     const char *organisation; /* all borrowed for the call; NULL or "": none */
     const char *project;
     const char *sandbox;

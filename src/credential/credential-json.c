@@ -302,6 +302,17 @@ static const struct json_field public_fields[] = {
     {"rate", JSON_FIELD_OBJECT, JSON_NULLABLE},
 };
 
+/* A webhook is told at one place. */
+static int target_suits(const struct credential *c, struct err *e)
+{
+    if (c->inject.type == CREDENTIAL_WEBHOOK &&
+        (c->target.host[0] == '*' || c->target.n_methods > 0)) {
+        return err_field(e, -EINVAL, "invalid_field", "target",
+                         "the target of a webhook is one host, a port and a path");
+    }
+    return 0;
+}
+
 /* What both the public and the private form say. */
 static int common_from_json(json_t *json, struct credential *c, struct err *e)
 {
@@ -319,6 +330,7 @@ static int common_from_json(json_t *json, struct credential *c, struct err *e)
     r = scope_from_json(json, c, e);
     r = r < 0 ? r : target_from_json(json_object_get(json, "target"), &c->target, e);
     r = r < 0 ? r : inject_from_json(json_object_get(json, "inject"), &c->inject, e);
+    r = r < 0 ? r : target_suits(c, e);
     r = r < 0 ? r : rate_from_json(json_object_get(json, "rate"), c, e);
     r = r < 0 ? r : json_get_bounded(json, "expires_at_ms", times, &c->expires_at_ms, e);
     r = r < 0 ? r : copy_text(json, "vault", c->vault, sizeof(c->vault), e);
@@ -355,6 +367,7 @@ int credential_patch(json_t *json, struct credential *c, struct err *e)
 
     r = json_check_object(json, fields, ARRAY_SIZE(fields), e);
     r = r < 0 || !target ? r : target_from_json(target, &changed.target, e);
+    r = r < 0 ? r : target_suits(&changed, e);
     r = r < 0 || !rate ? r : rate_from_json(rate, &changed, e);
     r = r < 0 ? r : json_get_bounded(json, "expires_at_ms", times, &changed.expires_at_ms, e);
     if (r == 0) {

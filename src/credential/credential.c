@@ -24,6 +24,7 @@ static const char *const type_names[CREDENTIAL_TYPE_COUNT_] = {
     [CREDENTIAL_OAUTH2] = "oauth2",
     [CREDENTIAL_SIGV4] = "sigv4",
     [CREDENTIAL_GITHUB_APP] = "github_app",
+    [CREDENTIAL_WEBHOOK] = "webhook",
 };
 
 const char *credential_scope_name(enum credential_scope scope)
@@ -255,7 +256,8 @@ size_t credential_choose(const struct credential *const *all, size_t n,
     for (size_t i = 0; i < n; i++) {
         size_t at = 0;
 
-        if (!credential_in_scope(all[i], q) || !credential_target_fits(&all[i]->target, q) ||
+        if (all[i]->inject.type == CREDENTIAL_WEBHOOK || !credential_in_scope(all[i], q) ||
+            !credential_target_fits(&all[i]->target, q) ||
             credential_named(all, n, q, all[i]->name) != all[i]) {
             continue;
         }
@@ -269,4 +271,21 @@ size_t credential_choose(const struct credential *const *all, size_t n,
         }
     }
     return n_ret;
+}
+
+const struct credential *credential_webhook(const struct credential *const *all, size_t n,
+                                            const struct credential_request *q)
+{
+    const struct credential *best = NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct credential *c = all[i];
+
+        if (c->inject.type == CREDENTIAL_WEBHOOK && credential_in_scope(c, q) &&
+            (!best || c->scope > best->scope ||
+             (c->scope == best->scope && strcmp(c->name, best->name) < 0))) {
+            best = c;
+        }
+    }
+    return best;
 }

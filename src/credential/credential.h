@@ -51,6 +51,7 @@ enum credential_type {
     CREDENTIAL_OAUTH2,      /* a bearer token that we fetch and renew; the value is the secret */
     CREDENTIAL_SIGV4,       /* the request is signed; the value is the secret access key */
     CREDENTIAL_GITHUB_APP,  /* an installation token that we fetch; the value is the app's key */
+    CREDENTIAL_WEBHOOK, /* goes into no request: signs what we tell the target of questions (notify.h) */
     CREDENTIAL_TYPE_COUNT_,
 };
 
@@ -144,6 +145,10 @@ size_t credential_choose(const struct credential *const *all, size_t n,
 /* The nearest one of that name whatever its target; NULL. */
 const struct credential *credential_named(const struct credential *const *all, size_t n,
                                           const struct credential_request *q, const char *name);
+
+/* Who is told of a question in the request's sandbox: the nearest webhook, of several the first by name; NULL: nobody. */
+const struct credential *credential_webhook(const struct credential *const *all, size_t n,
+                                            const struct credential_request *q);
 
 /* Pure pieces, for tests. */
 bool credential_host_valid(const char *pattern);

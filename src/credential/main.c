@@ -55,8 +55,8 @@ static const char usage[] =
     "  --kv-url URL         vault 'kv': HashiCorp Vault or OpenBao, KV version 2\n"
     "  --kv-token-file FILE, --kv-mount NAME (secret), --kv-prefix PATH (space),\n"
     "  --kv-namespace NAME, --kv-ca-file FILE\n"
-    "  --token-ca-file FILE authorities for token servers (the system's)\n"
-    "  --token-private      token servers may have private addresses\n"
+    "  --token-ca-file FILE authorities for token servers and webhooks (the system's)\n"
+    "  --token-private      token servers and webhooks may have private addresses\n"
     "  --help, --version\n";
 
 /* Options with a value: name and where it goes. */
@@ -81,7 +81,7 @@ static const struct slot slots[] = {
     {"kv-prefix", offsetof(struct options, manager.kv.prefix)},
     {"kv-namespace", offsetof(struct options, manager.kv.name_space)},
     {"kv-ca-file", offsetof(struct options, manager.kv.ca_file)},
-    {"token-ca-file", offsetof(struct options, manager.tokens.ca_file)},
+    {"token-ca-file", offsetof(struct options, manager.outside.ca_file)},
 };
 
 #define OPTION_PRIVATE 1000
@@ -108,7 +108,7 @@ static int read_options(int argc, char **argv, struct options *ret)
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
         switch (c) {
         case OPTION_PRIVATE:
-            ret->manager.tokens.allow_private = true;
+            ret->manager.outside.allow_private = true;
             break;
         case OPTION_HELP:
             fputs(usage, stdout);

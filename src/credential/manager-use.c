@@ -57,9 +57,8 @@ static int keep_refresh(struct manager *m, const struct credential *c, const str
     return vault_put(v, c->ref, refresh, e);
 }
 
-/* The value itself, or the token that it stands for. */
-static int value_of(struct manager *m, const struct credential *c, struct secret *ret,
-                    struct err *e)
+int manager_value_of(struct manager *m, const struct credential *c, struct secret *ret,
+                     struct err *e)
 {
     cleanup_secret struct secret kept = {0};
     cleanup_secret struct secret refresh = {0};
@@ -244,7 +243,7 @@ static int use_one(struct manager *m, const struct manager_use *use, const struc
         r = err_set(e, -EACCES, "credential_expired", "the credential '%s' has expired", c->name);
     }
     r = r < 0 ? r : store_take_use(m->store, c, e);
-    r = r < 0 ? r : value_of(m, c, &value, e);
+    r = r < 0 ? r : manager_value_of(m, c, &value, e);
     r = r < 0 ? r : add_injection(plan, use, c, value.p, e);
     if (r < 0) {
         return refused(m, use, c, e);

@@ -68,8 +68,9 @@ int manager_open(const struct manager_opts *opts, struct manager **ret, struct e
     if (r < 0) {
         return r;
     }
+    m->outside = opts->outside;
     m->authority = authority_new(m->vaults[0]);
-    m->tokens = tokens_new(&opts->tokens);
+    m->tokens = tokens_new(&opts->outside);
     *ret = TAKE_PTR(m);
     return 0;
 }

@@ -20,6 +20,8 @@
 #include "credential/vault.h"
 
 #define MANAGER_VAULTS_MAX 4u
+/* Of a text to a webhook. */
+#define MANAGER_NOTICE_MAX 16384u
 
 struct manager_opts {
     const char *state_dir;
@@ -27,7 +29,7 @@ struct manager_opts {
     const char *env_prefix;  /* NULL: no vault "env" */
     const char *exec;        /* program; NULL: no vault "exec" */
     struct vault_kv_opts kv; /* url NULL: no vault "kv" */
-    struct token_opts tokens;
+    struct post_opts outside;
 };
 
 struct manager {
@@ -35,6 +37,7 @@ struct manager {
     struct audit *audit;
     struct authority *authority;
     struct tokens *tokens;
+    struct post_opts outside; /* its strings are borrowed: live as long as the manager */
     struct vault *vaults[MANAGER_VAULTS_MAX]; /* [0]: sealed */
     size_t n_vaults;
     char *state_dir;
@@ -76,6 +79,15 @@ struct manager_use {
 /* The plan, maybe an empty one. */
 MUST_CHECK int manager_use(struct manager *m, const struct manager_use *use, struct plan *ret,
                            struct err *e);
+/* The value itself, or the token that it stands for. */
+MUST_CHECK int manager_value_of(struct manager *m, const struct credential *c, struct secret *ret,
+                                struct err *e);
+/*
+ * Tells the webhook of the sandbox that q names (host, port, method and path are not looked at) text, signed: see
+ * manager-notify.c. One try. -ENOENT "no_webhook"; -EHOSTDOWN "webhook_failed"; what refuses a use refuses this.
+ */
+MUST_CHECK int manager_notify(struct manager *m, const struct credential_request *q,
+                              const char *text, struct err *e);
 /* The authority's certificate. */
 MUST_CHECK int manager_authority(struct manager *m, const char *organisation, struct buf *ret,
                                  struct err *e);

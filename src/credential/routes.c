@@ -288,6 +288,23 @@ static int use_handler(struct http_request *req, struct err *e)
     return r < 0 ? r : http_reply_json_take(req, 200, plan_json(&plan), e);
 }
 
+/* {"organisation","project","sandbox","text"}: text is what is sent, byte for byte, so that the signature is over what was made. */
+static int notify_handler(struct http_request *req, struct err *e)
+{
+    cleanup_json json_t *body = NULL;
+    struct credential_request q = {.host = "", .method = "POST", .path = "/"};
+    int r = http_body_json(req, BODY_MAX, &body, e);
+
+    if (r < 0) {
+        return r;
+    }
+    q.organisation = json_get_string(body, "organisation", "");
+    q.project = json_get_string(body, "project", "");
+    q.sandbox = json_get_string(body, "sandbox", "");
+    r = manager_notify(manager_of(req), &q, json_get_string(body, "text", ""), e);
+    return r < 0 ? r : http_reply_json_take(req, 200, json_pack("{s:b}", "sent", true), e);
+}
+
 static int health_handler(struct http_request *req, struct err *e)
 {
     return http_reply_json_take(req, 200, json_pack("{s:s}", "status", "ok"), e);
@@ -305,6 +322,7 @@ static const struct http_route routes[] = {
     {"GET", "/v1/authority", authority_handler, FOR_ROOT | FOR_GATEWAY | FOR_NETWORK | FOR_SANDBOX},
     {"POST", "/v1/leaf", leaf_handler, FOR_NETWORK},
     {"POST", "/v1/use", use_handler, FOR_NETWORK},
+    {"POST", "/v1/notify", notify_handler, FOR_NETWORK},
     {"GET", "/v1/targets", targets_handler, FOR_NETWORK},
 };
 

@@ -317,6 +317,23 @@ size_t store_choose(struct store *s, const struct credential_request *q, struct 
     return n;
 }
 
+int store_webhook(struct store *s, const struct credential_request *q, struct credential *ret)
+{
+    const struct credential **all;
+    const struct credential *found;
+    size_t n;
+
+    pthread_mutex_lock(&s->lock);
+    all = in_scope(s, q, &n);
+    found = credential_webhook(all, n, q);
+    if (found) {
+        *ret = *found;
+    }
+    pthread_mutex_unlock(&s->lock);
+    free(all);
+    return found ? 0 : -ENOENT;
+}
+
 int store_named(struct store *s, const struct credential_request *q, const char *name,
                 struct credential *ret)
 {
@@ -402,6 +419,9 @@ json_t *store_targets(struct store *s, uint64_t *ret_generation)
     for (size_t i = 0; i < s->n; i++) {
         const struct credential *c = &s->entries[i]->c;
 
+        if (c->inject.type == CREDENTIAL_WEBHOOK) {
+            continue; /* no connection of a guest is looked into for it */
+        }
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:i}", "scope",
                                               credential_scope_name(c->scope), "organisation",
                                               c->organisation, "project", c->project, "sandbox",

@@ -41,6 +41,9 @@ size_t store_choose(struct store *s, const struct credential_request *q, struct 
 /* The nearest one of that name, whatever its target; -ENOENT. */
 MUST_CHECK int store_named(struct store *s, const struct credential_request *q, const char *name,
                            struct credential *ret);
+/* Who is told of questions (credential_webhook); -ENOENT. */
+MUST_CHECK int store_webhook(struct store *s, const struct credential_request *q,
+                             struct credential *ret);
 /* Takes one use. -EUSERS "credential_rate": none is left now. */
 MUST_CHECK int store_take_use(struct store *s, const struct credential *c, struct err *e);
 

@@ -2,6 +2,8 @@
 #include "base/test.h"
 #include "credential/credential.h"
 
+#include <stdio.h>
+
 #define ORG "o2222222222222222222"
 #define PROJECT "p2222222222222222222"
 #define SANDBOX "s2222222222222222222"
@@ -262,7 +264,49 @@ static void values_must_fit_their_way(void)
     CHECK_INT(credential_value_valid(&c, "1234;5678", 9, NULL), -EINVAL);
 }
 
+static struct credential webhook(const char *name, enum credential_scope scope)
+{
+    struct credential c = {.scope = scope,
+                           .organisation = ORG,
+                           .project = PROJECT,
+                           .sandbox = SANDBOX,
+                           .target = {.host = "approve.example.com", .port = 443, .path = "/"},
+                           .inject = {.type = CREDENTIAL_WEBHOOK}};
+
+    snprintf(c.name, sizeof(c.name), "%s", name);
+    return c;
+}
+
+static void webhooks_go_into_no_request(void)
+{
+    const struct credential hooks[] = {webhook("b", CREDENTIAL_ORGANISATION),
+                                       webhook("z", CREDENTIAL_PROJECT),
+                                       webhook("y", CREDENTIAL_PROJECT)};
+    const struct credential *const all[] = {&hooks[0], &hooks[1], &hooks[2]};
+    const struct credential *chosen[ARRAY_SIZE(all)];
+    struct credential_request q = {.organisation = ORG,
+                                   .project = PROJECT,
+                                   .sandbox = SANDBOX,
+                                   .host = "approve.example.com",
+                                   .port = 443,
+                                   .method = "POST",
+                                   .path = "/"};
+    cleanup_json json_t *anywhere =
+        json_pack("{s:s, s:{s:s}, s:{s:s}, s:s}", "name", "a", "target", "host", "*.example.com",
+                  "inject", "type", "webhook", "value", "a signing key");
+    struct credential c;
+
+    CHECK_INT(credential_choose(all, ARRAY_SIZE(all), &q, chosen), 0);
+    CHECK_STR(credential_webhook(all, ARRAY_SIZE(all), &q)->name, "y");
+    q.project = "p3333333333333333333";
+    CHECK_STR(credential_webhook(all, ARRAY_SIZE(all), &q)->name, "b");
+    q.organisation = "o3333333333333333333";
+    CHECK(!credential_webhook(all, ARRAY_SIZE(all), &q));
+    CHECK_INT(credential_from_json(anywhere, &c, NULL), -EINVAL);
+}
+
 TEST_MAIN(T(hosts_that_may_be_named), T(wildcards_stand_for_labels_and_never_for_none),
           T(paths_that_everybody_reads_alike), T(the_nearest_fills_a_place_and_shadows_its_name),
           T(what_is_not_in_scope_is_not_there), T(json_is_checked_field_by_field),
-          T(what_is_written_is_read_back), T(values_must_fit_their_way))
+          T(what_is_written_is_read_back), T(webhooks_go_into_no_request),
+          T(values_must_fit_their_way))

@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "credential/token.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "base/base64.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "http/client.h"
-#include "model/netpolicy.h"
+#include "credential/post.h"
 #include "wire/url.h"
 
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 
-#define ANSWER_MAX 65536u
 #define KEPT_MAX 4096u
 #define ASSERTION_S 540
 #define GITHUB_S 3600
@@ -36,10 +32,10 @@ struct tokens {
     size_t n;
     char busy[64][ID_SIZE]; /* being fetched just now */
     size_t n_busy;
-    struct token_opts opts;
+    struct post_opts opts;
 };
 
-struct tokens *tokens_new(const struct token_opts *opts)
+struct tokens *tokens_new(const struct post_opts *opts)
 {
     struct tokens *t = xnew(struct tokens);
 
@@ -139,17 +135,6 @@ static void busy_end(struct tokens *t, const char *id)
 
 /* ---- asking ---- */
 
-static bool public_only(const struct sockaddr *a)
-{
-    if (a->sa_family == AF_INET) {
-        struct sockaddr_in in;
-
-        memcpy(&in, a, sizeof(in));
-        return netpolicy_addr_public(in.sin_addr);
-    }
-    return false; /* nothing here can tell public IPv6 addresses from others */
-}
-
 /* What one exchange gave. */
 struct grant {
     struct secret token;   /* owned */
@@ -197,65 +182,14 @@ static int take_grant(int status, const char *body, size_t len, const char *fiel
     return 0;
 }
 
-/* The base of "https://host/path", and what follows it together with `more`. */
-static void split_url(const char *url, const char *more, char **ret_base, char **ret_target)
-{
-    size_t base = strlen("https://") + strcspn(url + strlen("https://"), "/");
-    size_t end = strlen(url);
-
-    while (more && end > base && url[end - 1] == '/') {
-        end--;
-    }
-    *ret_base = xstrndup(url, base);
-    *ret_target = xasprintf("%.*s%s", (int)(end - base), url + base,
-                            more          ? more
-                            : end == base ? "/"
-                                          : "");
-}
-
-struct ask {
-    const char *url;
-    const char *more; /* after the path of the URL */
-    const char *content_type;
-    const struct buf *body;
-    const struct http_headers *headers;
-};
-
-static int ask_server(struct tokens *t, const struct ask *ask, int *ret_status, char **ret_text,
+static int ask_server(struct tokens *t, const struct post *ask, int *ret_status, char **ret_text,
                       size_t *ret_len, struct err *e)
 {
-    struct http_client_opts client_opts = {
-        .ca_file = t->opts.ca_file,
-        .address_allowed = t->opts.allow_private ? NULL : public_only,
-    };
-    CLEANUP(http_client_freep) struct http_client *http = NULL;
-    CLEANUP(http_call_freep) struct http_call *call = NULL;
-    cleanup_free char *base = NULL;
-    cleanup_free char *target = NULL;
     struct err why = {0};
-    int r;
-    struct http_call_opts opts = {
-        .method = "POST",
-        .headers = ask->headers,
-        .body_length = (int64_t)ask->body->len,
-        .content_type = ask->content_type,
-        .deadline_ns = deadline_in_ms(TOKEN_FETCH_MS),
-    };
 
-    split_url(ask->url, ask->more, &base, &target);
-    opts.target = target;
-    r = http_client_new(base, &client_opts, &http, &why);
-    r = r < 0 ? r : http_call_new(http, &opts, &call, &why);
-    if (r == 0 && ask->body->len > 0) {
-        r = http_call_write(call, ask->body->data, ask->body->len, &why);
-        r = r < 0 ? r : http_call_end(call, &why);
-    }
-    r = r < 0 ? r : http_call_head(call, &why);
-    r = r < 0 ? r : http_call_all(call, ANSWER_MAX, ret_text, ret_len, &why);
-    if (r < 0) {
+    if (post_to(&t->opts, ask, ret_status, ret_text, ret_len, &why) < 0) {
         return err_set(e, -EHOSTDOWN, "token_unavailable", "cannot fetch a token: %s", why.msg);
     }
-    *ret_status = http_call_status(call);
     return 0;
 }
 
@@ -290,7 +224,7 @@ static int fetch_oauth2(struct tokens *t, const struct credential *c, const stru
     cleanup_secret_buf struct buf body = BUF_INIT(SECRET_MAX * 4);
     cleanup_secret_headers struct http_headers headers = HTTP_HEADERS_INIT;
     cleanup_secret_free char *text = NULL;
-    struct ask ask = {
+    struct post ask = {
         .url = in->token_url,
         .content_type = "application/x-www-form-urlencoded",
         .body = &body,
@@ -326,7 +260,8 @@ static int fetch_github(struct tokens *t, const struct credential *c, const stru
         xasprintf("/app/installations/%s/access_tokens", c->inject.installation);
     cleanup_secret_free char *text = NULL;
     cleanup_secret_free char *bearer = NULL;
-    struct ask ask = {.url = c->inject.token_url, .more = more, .body = &body, .headers = &headers};
+    struct post ask = {
+        .url = c->inject.token_url, .more = more, .body = &body, .headers = &headers};
     int status = 0;
     size_t len = 0;
     int r =

@@ -5,14 +5,14 @@
  * version of its secret; two requests that need the same one fetch it once.
  *
  * A tenant chooses the address that is asked. It is https, verified as always, and, unless the operator allows it, neither
- * private nor ours (token_opts.allow_private). Thread-safe; blocks for TOKEN_FETCH_MS at most.
+ * private nor ours (post.h). Thread-safe; blocks for POST_MS at most.
  */
 #pragma once
 
 #include "credential/credential.h"
+#include "credential/post.h"
 #include "credential/secret.h"
 
-#define TOKEN_FETCH_MS 10000u
 /* A token that ends sooner than that is not used any more. */
 #define TOKEN_SPARE_S 60
 /* When the server does not say how long it is good. */
@@ -20,12 +20,7 @@
 
 struct tokens;
 
-struct token_opts {
-    const char *ca_file; /* NULL: the system's authorities */
-    bool allow_private;
-};
-
-struct tokens *tokens_new(const struct token_opts *opts);
+struct tokens *tokens_new(const struct post_opts *opts);
 void tokens_free(struct tokens *t);
 DEFINE_CLEANUP(struct tokens *, tokens_free);
 

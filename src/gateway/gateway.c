@@ -52,6 +52,7 @@ static const struct http_route routes[] = {
     {"GET", SB "/network/proposal", network_proposal_handler, 0},
     {"POST", SB "/network/explain", network_explain_handler, 0},
     {"POST", SB "/network/asks/{ask}", network_answer_handler, 0},
+    {"POST", "/v1/network-answers", network_token_answer_handler, ROUTE_PUBLIC},
     {"POST", SB "/run", run_handler, ROUTE_STREAM},
     {"GET", SB "/logs", node_logs_handler, ROUTE_STREAM},
     {"GET", SB "/metrics", guest_forward_handler, 0},

@@ -150,6 +150,7 @@ int network_patch_handler(struct http_request *req, struct err *e);
 int network_log_handler(struct http_request *req, struct err *e);
 int network_proposal_handler(struct http_request *req, struct err *e);
 int network_explain_handler(struct http_request *req, struct err *e);
+int network_token_answer_handler(struct http_request *req, struct err *e);
 int network_answer_handler(struct http_request *req, struct err *e);
 
 int guest_forward_handler(struct http_request *req, struct err *e);

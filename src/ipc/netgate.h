@@ -10,7 +10,7 @@
  *     status   sandbox: {"connections", ..., "open": [...], "asks": [...]}
  *     log      sandbox, after, limit
  *     propose  sandbox: {"rules": [...]}
- *     answer   sandbox, ask, allow, remember_s: for how long it counts
+ *     answer   sandbox, ask, allow, remember_s: for how long it counts; token: it must be the one that a webhook got
  *     totals   of all together
  *
  * The answer is an object; with a member "error" (as json_error_object() makes it) when it could not be

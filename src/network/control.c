@@ -150,10 +150,11 @@ static int propose(struct command *cmd, struct err *e)
 static int answer_ask(struct command *cmd, struct err *e)
 {
     int64_t remember_s = json_get_int(cmd->body, "remember_s", NETGATE_REMEMBER_DEFAULT_S);
-    const struct gate_answer answer = {
-        .ask = (uint64_t)json_get_int(cmd->body, "ask", 0),
+    const struct island_answer answer = {
+        .number = (uint64_t)json_get_int(cmd->body, "ask", 0),
         .allow = json_get_bool(cmd->body, "allow", false),
         .remember_s = (uint64_t)MIN(MAX(remember_s, (int64_t)0), (int64_t)NETGATE_REMEMBER_MAX_S),
+        .token = json_get_string(cmd->body, "token", NULL),
     };
 
     return gate_answer(cmd->gate, cmd->sandbox, &answer, e);

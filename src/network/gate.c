@@ -21,6 +21,7 @@ struct shard {
 struct gate {
     struct resolver_servers servers;
     struct intercept *intercept;
+    struct notifier *notifier;
     int log_dir_fd;
     struct shard shards[GATE_WORKERS_MAX];
     unsigned n_shards;
@@ -47,6 +48,7 @@ struct gate *gate_new(const struct gate_options *options)
     ASSERT(options->workers > 0 && options->workers <= GATE_WORKERS_MAX);
     gate->servers = options->servers;
     gate->intercept = options->intercept;
+    gate->notifier = options->notifier;
     gate->log_dir_fd = options->log_dir_fd;
     gate->n_shards = options->workers;
     for (unsigned i = 0; i < gate->n_shards; i++) {
@@ -98,7 +100,7 @@ struct work {
     const struct netpolicy *policy;
     uint64_t number;
     size_t limit;
-    const struct gate_answer *answer;
+    const struct island_answer *answer;
     int r;
     json_t *json;
 };
@@ -113,6 +115,7 @@ static void do_attach(void *arg)
         island = island_new(&(struct island_options){.owner = work->attach->owner,
                                                      .worker = shard->worker,
                                                      .intercept = shard->gate->intercept,
+                                                     .notifier = shard->gate->notifier,
                                                      .servers = &shard->gate->servers,
                                                      .log_dir_fd = shard->gate->log_dir_fd});
         work->slot->island = island;
@@ -323,11 +326,10 @@ static void do_answer(void *arg)
 {
     struct work *work = arg;
 
-    work->r = island_answer(work->slot->island, work->answer->ask, work->answer->allow,
-                            work->answer->remember_s);
+    work->r = island_answer(work->slot->island, work->answer);
 }
 
-int gate_answer(struct gate *gate, const char *sandbox, const struct gate_answer *answer,
+int gate_answer(struct gate *gate, const char *sandbox, const struct island_answer *answer,
                 struct err *e)
 {
     struct work work = {.answer = answer};
@@ -339,7 +341,7 @@ int gate_answer(struct gate *gate, const char *sandbox, const struct gate_answer
     worker_call(work.slot->worker, do_answer, &work);
     return work.r < 0 ? err_set(e, work.r, "no_such_ask",
                                 "nothing waits for an answer under the number %llu",
-                                (unsigned long long)answer->ask)
+                                (unsigned long long)answer->number)
                       : 0;
 }
 

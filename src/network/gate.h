@@ -17,6 +17,7 @@ struct gate_options {
     unsigned workers;
     struct resolver_servers servers;
     struct intercept *intercept; /* borrowed; may be NULL */
+    struct notifier *notifier;   /* borrowed; may be NULL */
     int log_dir_fd;              /* borrowed: where egress logs are kept; FD_NONE: nowhere */
 };
 
@@ -48,12 +49,7 @@ json_t *gate_log(struct gate *gate, const char *sandbox, uint64_t after, size_t 
 /* The least rules for what was seen. */
 json_t *gate_propose(struct gate *gate, const char *sandbox);
 /* -ENOENT "not_attached", "no_such_ask". */
-struct gate_answer {
-    uint64_t ask;
-    bool allow;
-    uint64_t remember_s;
-};
-MUST_CHECK int gate_answer(struct gate *gate, const char *sandbox, const struct gate_answer *answer,
-                           struct err *e);
+MUST_CHECK int gate_answer(struct gate *gate, const char *sandbox,
+                           const struct island_answer *answer, struct err *e);
 /* Of all together. */
 json_t *gate_totals(struct gate *gate);

@@ -2,9 +2,12 @@
 #include "network/island.h"
 
 #include "base/clock.h"
+#include "base/id.h"
 #include "network/hold.h"
 
 #include <arpa/inet.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A person may be at lunch; programs give up after a minute or two, and come again. */
@@ -19,6 +22,7 @@ struct island *island_new(const struct island_options *options)
     island->owner = options->owner;
     island->worker = options->worker;
     island->intercept = options->intercept;
+    island->notifier = options->notifier;
     island->policy = netpolicy_none();
     island->resolver = resolver_new(options->worker, options->servers);
     island->tcp_fd = FD_NONE;
@@ -45,6 +49,7 @@ static void ask_free(struct ask *ask)
     free((char *)(uintptr_t)ask->what.name);
     free((char *)(uintptr_t)ask->what.method);
     free((char *)(uintptr_t)ask->what.path);
+    explicit_bzero(ask->token, sizeof(ask->token));
     free(ask);
 }
 
@@ -167,6 +172,42 @@ static bool make_room(struct island *island)
     return oldest != NULL;
 }
 
+/* What a webhook gets; the token names the sandbox and the ask, too, so that it is all one needs to answer. */
+static void tell(const struct island *island, const struct ask *ask)
+{
+    const struct intercept_owner *owner = &island->owner;
+    cleanup_json json_t *notice = NULL;
+    char addr[INET_ADDRSTRLEN];
+    char token[INTERCEPT_ID_SIZE + ASK_TOKEN_SIZE + 24];
+
+    if (!island->notifier) {
+        return;
+    }
+    inet_ntop(AF_INET, &ask->what.addr, addr, sizeof(addr));
+    snprintf(token, sizeof(token), "%s.%llu.%s", owner->sandbox, (unsigned long long)ask->number,
+             ask->token);
+    notice =
+        json_pack("{s:s, s:s, s:s, s:s, s:I, s:s?, s:s, s:i, s:s?, s:s?, s:I, s:I, s:s}", "event",
+                  "network.ask", "organisation", owner->organisation, "project", owner->project,
+                  "sandbox", owner->sandbox, "ask", (json_int_t)ask->number, "host", ask->what.name,
+                  "addr", addr, "port", (int)ask->what.port, "method", ask->what.method, "path",
+                  ask->what.path, "since_ms", (json_int_t)ask->since_ms, "until_ms",
+                  (json_int_t)(ask->since_ms + ASK_WAIT_MS), "token", token);
+    explicit_bzero(token, sizeof(token));
+    if (notice) { /* else the guest's path is not UTF-8: a person can still be asked by the list */
+        notifier_add_take(island->notifier, owner, json_text(notice), ask->deadline_ns);
+    }
+}
+
+static void make_token(struct ask *ask)
+{
+    unsigned char bytes[ASK_TOKEN_BYTES];
+
+    random_bytes(bytes, sizeof(bytes));
+    hex_encode(bytes, sizeof(bytes), ask->token);
+    explicit_bzero(bytes, sizeof(bytes));
+}
+
 enum netpolicy_action island_ask(struct island *island, const struct ask_what *what)
 {
     struct ask *ask = find_ask(island, what);
@@ -186,10 +227,12 @@ enum netpolicy_action island_ask(struct island *island, const struct ask_what *w
     ask->since_ms = clock_wall_ms();
     ask->deadline_ns = deadline_in_ms(ASK_WAIT_MS);
     ask->answer = NETPOLICY_ASK;
+    make_token(ask);
     ask->next = island->asks;
     island->asks = ask;
     island->n_asks++;
     worker_needs_tick(island->worker);
+    tell(island, ask);
     return NETPOLICY_ASK;
 }
 
@@ -199,12 +242,21 @@ static void asks_changed(struct island *island)
     hold_asks_changed(island);
 }
 
-int island_answer(struct island *island, uint64_t number, bool allow, uint64_t remember_s)
+/* In constant time. */
+static bool has_token(const struct ask *ask, const char *token)
+{
+    return strlen(token) == ASK_TOKEN_SIZE - 1 &&
+           CRYPTO_memcmp(token, ask->token, ASK_TOKEN_SIZE - 1) == 0;
+}
+
+int island_answer(struct island *island, const struct island_answer *answer)
 {
     for (struct ask *ask = island->asks; ask; ask = ask->next) {
-        if (ask->number == number && ask->answer == NETPOLICY_ASK) {
-            ask->answer = allow ? NETPOLICY_ALLOW : NETPOLICY_DENY;
-            ask->deadline_ns = deadline_in_ms(MAX(remember_s * 1000, (uint64_t)SILENCE_KEEP_MS));
+        if (ask->number == answer->number && ask->answer == NETPOLICY_ASK &&
+            (!answer->token || has_token(ask, answer->token))) {
+            ask->answer = answer->allow ? NETPOLICY_ALLOW : NETPOLICY_DENY;
+            ask->deadline_ns =
+                deadline_in_ms(MAX(answer->remember_s * 1000, (uint64_t)SILENCE_KEEP_MS));
             asks_changed(island);
             return 0;
         }

@@ -10,6 +10,7 @@
 
 #include "network/egress.h"
 #include "network/intercept.h"
+#include "network/notify.h"
 #include "network/resolver.h"
 #include "network/worker.h"
 
@@ -32,6 +33,9 @@ struct ask_what {
     const char *path;   /* with method; without its query */
 };
 
+#define ASK_TOKEN_BYTES 32u
+#define ASK_TOKEN_SIZE (2 * ASK_TOKEN_BYTES + 1)
+
 struct ask {
     struct ask *next; /* owned */
     uint64_t number;
@@ -39,12 +43,14 @@ struct ask {
     uint64_t since_ms;
     uint64_t deadline_ns;
     enum netpolicy_action answer; /* NETPOLICY_ASK: none yet */
+    char token[ASK_TOKEN_SIZE];   /* who has it may answer, once */
 };
 
 struct island {
     struct intercept_owner owner;
     struct worker *worker;          /* borrowed */
     struct intercept *intercept;    /* borrowed; NULL: nothing can be looked into */
+    struct notifier *notifier;      /* borrowed; NULL: nobody is told of questions */
     const struct netpolicy *policy; /* owned: a reference */
     struct resolver *resolver;      /* owned */
     int tcp_fd;                     /* owned */
@@ -68,6 +74,7 @@ struct island_options {
     struct intercept_owner owner;
     struct worker *worker;
     struct intercept *intercept;
+    struct notifier *notifier; /* may be NULL */
     const struct resolver_servers *servers;
     int log_dir_fd; /* borrowed; FD_NONE: the egress log is in memory only */
 };
@@ -87,10 +94,14 @@ bool island_tick(struct island *island, uint64_t now_ns);
  */
 enum netpolicy_action island_ask(struct island *island, const struct ask_what *what);
 json_t *island_asks_json(const struct island *island);
-/* -ENOENT: nobody waits for that any more. */
-/* For how long it counts: with 0 for what waits now. */
-MUST_CHECK int island_answer(struct island *island, uint64_t number, bool allow,
-                             uint64_t remember_s);
+struct island_answer {
+    uint64_t number;
+    bool allow;
+    uint64_t remember_s; /* for how long it counts: with 0 for what waits now */
+    const char *token;   /* NULL: who answers was let in otherwise; else it must be the ask's */
+};
+/* -ENOENT: nobody waits for that any more, or it has another token. */
+MUST_CHECK int island_answer(struct island *island, const struct island_answer *answer);
 
 /* ---- conn.c ---- */
 

@@ -175,6 +175,7 @@ static int run(const struct options *o, struct err *e)
 {
     CLEANUP(gate_freep) struct gate *gate = NULL;
     CLEANUP(intercept_freep) struct intercept *intercept = NULL;
+    CLEANUP(notifier_freep) struct notifier *notifier = NULL;
     cleanup_free char *credential_url = xasprintf("unix:%s/" CREDENTIAL_SOCKET, o->run_dir);
     cleanup_free char *path = xasprintf("%s/" NETGATE_SOCKET, o->run_dir);
     cleanup_close int listen_fd = FD_NONE;
@@ -213,7 +214,12 @@ static int run(const struct options *o, struct err *e)
     if (r < 0) {
         return r;
     }
+    r = notifier_new(credential_url, &notifier, e);
+    if (r < 0) {
+        return r;
+    }
     options.intercept = intercept;
+    options.notifier = notifier;
     options.log_dir_fd = log_dir_fd = open_state(o);
     gate = gate_new(&options);
     log_info(NULL, "serving on %s with %u workers", path, options.workers);

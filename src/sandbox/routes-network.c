@@ -139,7 +139,8 @@ int route_network_explain(struct http_request *req, struct err *e)
 int route_network_answer(struct http_request *req, struct err *e)
 {
     static const struct json_field fields[] = {{"allow", JSON_FIELD_BOOL, JSON_REQUIRED},
-                                               {"remember_s", JSON_FIELD_INT, 0}};
+                                               {"remember_s", JSON_FIELD_INT, 0},
+                                               {"token", JSON_FIELD_STRING, 0}};
     CLEANUP(resident_unrefp) struct resident *res = NULL;
     cleanup_json json_t *body = NULL;
     int64_t remember_s = NETGATE_REMEMBER_DEFAULT_S;
@@ -164,9 +165,10 @@ int route_network_answer(struct http_request *req, struct err *e)
     }
     if (r == 0) {
         r = network_ask_take(res, "answer",
-                             json_pack("{s:I, s:b, s:I}", "ask", (json_int_t)ask, "allow",
+                             json_pack("{s:I, s:b, s:I, s:O*}", "ask", (json_int_t)ask, "allow",
                                        json_get_bool(body, "allow", false), "remember_s",
-                                       (json_int_t)remember_s),
+                                       (json_int_t)remember_s, "token",
+                                       json_object_get(body, "token")),
                              NULL, e);
     }
     return r < 0 ? r : reply_network(req, res, e);

@@ -493,6 +493,24 @@ static int network(struct http_request *req, struct err *e)
               : err_set(e, -ENOENT, "sandbox_not_found", "there is no such sandbox");
 }
 
+static int answer_ask(struct http_request *req, struct err *e)
+{
+    cleanup_json json_t *body = NULL;
+    int r = http_body_json(req, 1 << 16, &body, e);
+
+    if (r == 0) {
+        r = enter(req, FAKE_ASK, e);
+    }
+    if (r != 1) {
+        return r;
+    }
+    if (!str_eq(http_request_param(req, "ask"), "7") ||
+        !str_eq(json_get_string(body, "token", FAKE_ASK_TOKEN), FAKE_ASK_TOKEN)) {
+        return err_set(e, -ENOENT, "no_such_ask", "nothing waits for an answer");
+    }
+    return http_reply_json_take(req, 200, json_incref(body), e);
+}
+
 static int remember(struct http_request *req, struct err *e)
 {
     struct fake_node *n = http_request_ctx(req);
@@ -717,6 +735,7 @@ static const struct http_route routes[] = {
     {"POST", "/v1/sandboxes/{id}/fork", fork_one, 0},
     {"PATCH", "/v1/sandboxes/{id}/policy", policy, 0},
     {"PATCH", "/v1/sandboxes/{id}/network", network, 0},
+    {"POST", "/v1/sandboxes/{id}/network/asks/{ask}", answer_ask, 0},
     {"PATCH", "/v1/sandboxes/{id}/end", set_end, 0},
     {"*", "/v1/sandboxes/{id}/snapshots", snapshots, 0},
     {"*", "/v1/sandboxes/{id}/snapshots/{snapshot}", snapshot, 0},

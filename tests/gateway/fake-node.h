@@ -26,6 +26,7 @@ enum fake_op {
     FAKE_FORK,
     FAKE_POLICY,
     FAKE_NETWORK,
+    FAKE_ASK, /* one question waits in each sandbox: number 7, with the token FAKE_ASK_TOKEN */
     FAKE_END,
     FAKE_SNAPSHOT, /* all of /snapshots, /history and /trace */
     FAKE_OP_COUNT_
@@ -75,6 +76,7 @@ int64_t fake_node_end_at_ms(struct fake_node *n, const char *id);
 char *fake_node_policy(struct fake_node *n, const char *id);
 /* What the node was told that one may reach; heap string of JSON with sorted keys, "" when it was told nothing. */
 char *fake_node_network(struct fake_node *n, const char *id);
+#define FAKE_ASK_TOKEN "0123456789abcdef"
 /* Every sandbox has this one snapshot. */
 #define FAKE_SNAPSHOT_ID "n0000000000000000001"
 

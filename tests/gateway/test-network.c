@@ -102,5 +102,47 @@ static void only_who_manages_says_it_and_only_what_is_one(void)
     }
 }
 
-TEST_MAIN(T(levels_reach_running_sandboxes_and_new_ones), T(who_could_not_be_told_is_told_later),
-          T(only_who_manages_says_it_and_only_what_is_one))
+static void a_token_answers_without_a_key(void)
+{
+    WORLD(w);
+    static const struct {
+        const char *after; /* of the sandbox's id */
+        int status;
+    } cases[] = {
+        {".7." FAKE_ASK_TOKEN, 204},
+        {".7.0123456789abcdee", 404},
+        {".8." FAKE_ASK_TOKEN, 404},
+        {".7.", 404},
+        {".7", 404},
+        {"", 404},
+        {".-7." FAKE_ASK_TOKEN, 404},
+        {".7/../8." FAKE_ASK_TOKEN, 404},
+    };
+    char id[ID_SIZE];
+
+    world_make(&w, ALICE, id);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        cleanup_free char *body =
+            xasprintf("{\"token\":\"%s%s\",\"allow\":true}", id, cases[i].after);
+        cleanup_answer struct answer a = world_ask(
+            &w, &(struct ask){.method = "POST", .target = "/v1/network-answers", .body = body});
+
+        if (a.status != cases[i].status) {
+            TEST_FAIL("'%s' is answered with %d", cases[i].after, a.status);
+        }
+        CHECK(a.status == 204 || str_eq(answer_code(&a), "no_such_ask"));
+    }
+    {
+        cleanup_answer struct answer a = world_ask(
+            &w, &(struct ask){.method = "POST",
+                              .target = "/v1/network-answers",
+                              .body = "{\"token\":\"s2222222222222222222.7." FAKE_ASK_TOKEN
+                                      "\",\"allow\":true}"});
+
+        CHECK_INT(a.status, 404); /* no such sandbox: the same words */
+        CHECK_STR(answer_code(&a), "no_such_ask");
+    }
+}
+
+TEST_MAIN(T(a_token_answers_without_a_key), T(levels_reach_running_sandboxes_and_new_ones),
+          T(who_could_not_be_told_is_told_later), T(only_who_manages_says_it_and_only_what_is_one))

@@ -3,6 +3,7 @@
 get through. As root, without a guest: seconds, not minutes."""
 import atexit
 import asyncio
+import hmac
 
 from netns import *  # pylint: disable=wildcard-import,unused-wildcard-import
 from http2 import Http2Server
@@ -29,7 +30,9 @@ class World:
         self.outside = Authority(FOLDER, "outside")
         for path in (self.outside.cert,):
             os.chmod(path, 0o644)
-        self.manager = Manager(MANAGER, FOLDER, "--network-user", "daemon")
+        self.manager = Manager(MANAGER, FOLDER, "--network-user", "daemon", "--token-ca-file", self.outside.cert,
+                               "--token-private")
+        self.hook = Server(self.outside.leaf("localhost"))
         atexit.register(self.manager.stop, "kill")
         self.net = Net(GATEWAY, FOLDER, self.outside.cert, NAMES)
         self.ca_file = os.path.join(FOLDER, "guest-ca.pem")
@@ -448,6 +451,66 @@ def a_person_is_asked_about_requests():
     W.island.set_policy(POLICY)
 
 
+def a_webhook_is_told_and_its_token_answers_once():
+    key = "the key of the webhook"
+    told = []
+
+    def hook(_server, request):
+        told.append((request.one("space-signature"), b"".join(request.body())))
+        if len(told) == 1:
+            request.reply(b"not now", "503 Later")
+        else:
+            request.reply(b"{}")
+    W.hook.routes["/hook/ask"] = hook
+    made = W.manager.add("approver", {"type": "webhook"}, value=key, host="localhost", port=W.hook.port, scope="organisation",
+                         target={"path": "/hook/ask"})
+    W.island.set_policy(dict(POLICY, rules=[{"host": GOOD, "ports": "443", "methods": ["POST"], "path": "/hooked",
+                                             "action": "ask"}] + POLICY["rules"]))
+
+    def post(path):
+        return subprocess.Popen(W.island.command("curl", "-sS", "-w", " %{http_code}", "-d", "x", "https://" + GOOD + path),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=W.island.environment())
+
+    def answer(token, allow):
+        sandbox, ask, secret = token.split(".")
+        return W.net.ask(op="answer", sandbox=sandbox, ask=int(ask), allow=allow, token=secret)
+    p = post("/hooked/1")
+    until(lambda: len(told) == 2, "the webhook is told again after it has refused")
+    equal(told[0][1], told[1][1], "what it was told the second time")
+    signature, body = told[1]
+    fields = dict(part.split("=") for part in signature.split(","))
+    equal(fields["v1"], hmac.new(key.encode(), fields["t"].encode() + b"." + body, "sha256").hexdigest(), "the signature")
+    check(abs(int(fields["t"]) - time.time()) < 60, "the time in it")
+    notice = json.loads(body)
+    equal([notice[k] for k in ("event", "sandbox", "host", "port", "method", "path")],
+          ["network.ask", SANDBOX, GOOD, 443, "POST", "/hooked/1"])
+    token = notice["token"]
+    for wrong in (token[:-1] + ("0" if token[-1] != "0" else "1"), token[:-1], token.rsplit(".", 1)[0] + "."):
+        equal(answer(wrong, True)["error"]["code"], "no_such_ask", "with another token")
+    check("error" not in answer(token, True), "the token is refused")
+    equal(p.communicate(timeout=WAIT_S)[0], b"hello /hooked/1 200")
+    equal(answer(token, True)["error"]["code"], "no_such_ask", "the second time")
+    # The next question has a token of its own, and who lists what waits does not see it.
+    p = post("/hooked/2")
+    until(lambda: len(told) == 3, "the webhook is told of the second")
+    again = json.loads(told[2][1])
+    check(again["token"] != token, "the same token again")
+    check(again["token"].split(".")[2] not in json.dumps(W.net.ask(op="status", sandbox=SANDBOX)), "the token is shown")
+    check("error" not in answer(again["token"], False), "the token is refused")
+    equal(p.communicate(timeout=WAIT_S)[0].split()[-1], b"403")
+
+    def events():
+        return [(e["event"], e.get("reason")) for e in W.manager.events(credential="approver")][::-1]
+    until(lambda: len(events()) == 4, "the notices are in the log")
+    equal(events(), [("add", None), ("refuse", "webhook_failed"), ("notify", None), ("notify", None)])
+    for name in ("gateway.log", "manager.log"):
+        with open(os.path.join(FOLDER, name), "rb") as f:
+            text = f.read()
+        check(key.encode() not in text and token.split(".")[2].encode() not in text, "a secret is in " + name)
+    W.manager.remove(made)
+    W.island.set_policy(POLICY)
+
+
 def the_egress_log_outlives_the_gateway():
     W.island.good("curl", "-sS", "https://%s/before" % GOOD)
     until(lambda: not [e for e in W.island.log_entries() if e.get("open")], "connections end")
@@ -516,7 +579,7 @@ CASES = [
     grpc_with_a_credential_it_does_not_have, who_begins_late_is_looked_into_all_the_same, events_come_as_they_are_sent, names_that_no_rule_allows_are_not_asked_for,
     servers_with_other_certificates_get_nothing, nothing_but_tcp_and_questions_leaves,
     a_policy_that_changes_judges_what_is_open, levels_around_a_sandbox_judge_what_is_open_too,
-    a_person_is_asked_about_requests, the_egress_log_outlives_the_gateway, secrets_are_in_no_log,
+    a_person_is_asked_about_requests, a_webhook_is_told_and_its_token_answers_once, the_egress_log_outlives_the_gateway, secrets_are_in_no_log,
 ]
 
 if __name__ == "__main__":
