@@ -20,7 +20,7 @@ int control_finish_delete_held(struct control *c, const char *id, uint64_t deadl
     }
     ASSERT(sb.desired == SANDBOX_STATE_DELETED);
     r = control_check_node(c, e);
-    r = r < 0 ? r : node_client_delete(c->node, id, &call, e);
+    r = r < 0 ? r : node_client_delete(control_node(c, &sb), id, &call, e);
     r = r < 0 ? r : control_forget_stored(c, &sb, &call, e);
     if (r < 0) {
         return r;
@@ -78,7 +78,7 @@ static void push_policy(struct control *c, const struct sandbox *sb)
     struct log_ctx log = {.sandbox = sb->id};
     struct err e = {0};
 
-    if (node_client_set_policy(c->node, sb->id, &sb->policy, &call, &e) < 0) {
+    if (node_client_set_policy(control_node(c, sb), sb->id, &sb->policy, &call, &e) < 0) {
         log_warn(&log, "cannot tell the node the new policy, retrying later: %s", e.msg);
         control_kick(c);
     }
@@ -90,7 +90,7 @@ static void push_network(struct control *c, const struct sandbox *sb)
     struct log_ctx log = {.sandbox = sb->id};
     struct err e = {0};
 
-    if (node_client_set_network(c->node, sb, &call, &e) < 0) {
+    if (node_client_set_network(control_node(c, sb), sb, &call, &e) < 0) {
         log_warn(&log, "cannot tell the node the new network policy, retrying later: %s", e.msg);
         control_kick(c);
     }
@@ -103,7 +103,7 @@ static void push_end(struct control *c, const struct sandbox *sb)
     struct log_ctx log = {.sandbox = sb->id};
     struct err e = {0};
 
-    if (node_client_set_end(c->node, sb, control_now_ms(c), &call, &e) < 0) {
+    if (node_client_set_end(control_node(c, sb), sb, control_now_ms(c), &call, &e) < 0) {
         log_warn(&log, "cannot tell the node the new end, retrying later: %s", e.msg);
         control_kick(c);
     }
@@ -266,7 +266,7 @@ static int stop(struct control *c, const struct control_actor *actor, const char
     }
     cancel = (struct pollfd){.fd = busy_cancel_fd(hold), .events = POLLIN};
     call.watch = &cancel;
-    r = node_client_stop(c->node, id, &call, e);
+    r = node_client_stop(control_node(c, ret), id, &call, e);
     if (r == -ECANCELED && busy_cancelled(hold)) {
         return control_deleted_meanwhile(e);
     }
@@ -327,7 +327,7 @@ int control_start(struct control *c, const struct control_actor *actor, const ch
     }
     cancel = (struct pollfd){.fd = busy_cancel_fd(hold), .events = POLLIN};
     call.watch = &cancel;
-    r = node_client_start(c->node, id, &call, &node, &why);
+    r = node_client_start(control_node(c, ret), id, &call, &node, &why);
     if (r == 0) {
         return control_end_move(c, actor, id, &end, ret, e);
     }

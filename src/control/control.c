@@ -19,10 +19,10 @@ struct control *control_new(const struct control_opts *opts)
     struct control *c = xnew(struct control);
     pthread_condattr_t attr;
 
-    ASSERT(opts && opts->db && opts->node);
+    ASSERT(opts && opts->db && opts->fleet);
 
     c->db = opts->db;
-    c->node = opts->node;
+    c->fleet = opts->fleet;
     c->now_ms = opts->now_ms ? opts->now_ms : real_now_ms;
     c->now_ctx = opts->now_ctx;
     c->busy = busy_new();
@@ -90,6 +90,11 @@ void control_on_still(struct control *c, control_still_fn *fn, void *ctx)
     ASSERT(c && !c->running);
     c->still = fn;
     c->still_ctx = ctx;
+}
+
+struct fleet *control_fleet(const struct control *c)
+{
+    return c->fleet;
 }
 
 const char *control_owner(const struct control *c)

@@ -23,14 +23,14 @@
 #pragma once
 
 #include "control/busy.h"
-#include "control/node-client.h"
+#include "control/fleet.h"
 #include "database/database.h"
 
 struct control;
 
 struct control_opts {
     struct db *db;                /* borrowed: lives longer */
-    struct node_client *node;     /* borrowed: lives longer */
+    struct fleet *fleet;          /* borrowed: lives longer */
     int64_t (*now_ms)(void *ctx); /* wall clock; NULL: the real one */
     void *now_ctx;
 };
@@ -54,6 +54,8 @@ MUST_CHECK int control_check_node(struct control *c, struct err *e);
 unsigned control_gateways(const struct control *c);
 
 int64_t control_now_ms(const struct control *c);
+/* The nodes; borrowed. */
+struct fleet *control_fleet(const struct control *c);
 /* What this process is called where gateways share a database; borrowed. */
 const char *control_owner(const struct control *c);
 
@@ -162,6 +164,30 @@ MUST_CHECK int control_suspend(struct control *c, const struct control_actor *ac
 MUST_CHECK int control_stored(struct control *c, const struct control_actor *actor, const char *id,
                               json_t **ret, struct err *e);
 
+/*
+ * Brings a sandbox to another node than the one in its row; for drains, and for nodes that have died. Its processes go on
+ * there; where no node can run its memory, it starts afresh from its disk, and its history says so.
+ *
+ * The node lives (lost false): what runs or is paused is suspended there first, what is suspended already is restored if it is
+ * to run, else nothing of it is on any node, and the row names none. -ESTALE "wrong_state": it is stopped, or a transient
+ * state has to end first.
+ *
+ * The node is lost, and it is certain that nothing of it runs: what it ran is restored from its last durable state. -ENOENT
+ * "not_stored": there is none; the row says "failed" and keeps its node, which may come back with the disk. What the node has
+ * left, the reconciler removes there when it can be reached, without touching what is stored.
+ *
+ * Exactly once: the caller needs no hold; two calls at once are one after the other, and the second finds nothing to do. After
+ * a crash at any step the row names the one node that may have it; call it again. Blocks as long as bytes travel.
+ */
+struct control_move {
+    const char
+        *from; /* borrowed for the call: the node; one that is elsewhere by now is left alone */
+    bool lost;
+    bool drop_snapshots; /* else -ESTALE "snapshots_kept" for one that has snapshots to be kept */
+};
+MUST_CHECK int control_move(struct control *c, const char *id, const struct control_move *how,
+                            struct err *e);
+
 struct control_rollback {
     char before[ID_SIZE]; /* the snapshot of the present as it was */
     bool cold; /* its processes were not in the snapshot: it started fresh from the disk */
@@ -205,8 +231,15 @@ void control_stop_reconciler(struct control *c);
 /* Have a pass soon. */
 void control_kick(struct control *c);
 
-/* One pass, for the thread and for tests. An unreadable list of either side ends it before anything is done. */
+/*
+ * One pass over each node, for the thread and for tests. An unreadable list of either side ends a node's before anything is
+ * done; the error is the first one's.
+ */
 MUST_CHECK int control_reconcile(struct control *c, struct err *e);
+/* The same for one node. */
+MUST_CHECK int control_reconcile_node(struct control *c, const char *name, struct err *e);
+/* Reads in the database which nodes there are and what they last told. The reconciler's thread does it all the time. */
+MUST_CHECK int control_read_nodes(struct control *c, struct err *e);
 /* Marks what has reached its end, then ends it. */
 MUST_CHECK int control_expire(struct control *c, struct err *e);
 /*
@@ -216,7 +249,7 @@ MUST_CHECK int control_expire(struct control *c, struct err *e);
 MUST_CHECK int control_expire_one(struct control *c, const struct sandbox *row, struct err *e);
 
 struct control_health {
-    bool node_ok;         /* the last pass could read the node's list */
+    bool node_ok;         /* the last pass of each node could read its list */
     int64_t last_pass_ms; /* 0: none yet */
     uint64_t passes;
     uint64_t failed_passes;

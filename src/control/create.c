@@ -13,6 +13,28 @@ static int compare_ids(const void *a, const void *b)
     return strcmp(((const struct sandbox *)a)->id, ((const struct sandbox *)b)->id);
 }
 
+/* Children are where what they are forked from is. */
+static int choose_node(struct control *c, struct creation *cr, struct err *e)
+{
+    const struct control_create *what = cr->what;
+
+    if (what->fork) {
+        memcpy(cr->node, what->parent->node, sizeof(cr->node));
+        return 0;
+    }
+    if (!fleet_chooses(c->fleet)) {
+        return str_copy(cr->node, sizeof(cr->node), fleet_home(c->fleet));
+    }
+    cr->place = (struct place){
+        .fleet = c->fleet,
+        .wish = {.shape = what->spec->shape, .template_name = what->spec->template_name},
+    };
+    return place_next(&cr->place, cr->node) == 1
+               ? 0
+               : err_set(e, -ENOMEM, "no_capacity",
+                         "no node takes sandboxes just now: try again later");
+}
+
 /* The rows, by id: in that order the client gets them, also from a gateway that takes over. */
 static void describe(struct control *c, const struct control_actor *actor, struct creation *cr)
 {
@@ -29,7 +51,7 @@ static void describe(struct control *c, const struct control_actor *actor, struc
             sandbox_init(sb, what->spec, actor->project, now_ms);
         }
         snprintf(sb->owner, sizeof(sb->owner), "%s", c->owner);
-        snprintf(sb->node, sizeof(sb->node), "%s", node_client_name(c->node));
+        memcpy(sb->node, cr->node, sizeof(sb->node));
     }
     qsort(cr->sbs, cr->n, sizeof(*cr->sbs), compare_ids);
     for (size_t i = 0; i < cr->n && what->fork; i++) {
@@ -58,8 +80,11 @@ static int begin(struct control *c, const struct control_actor *actor, struct cr
 {
     struct audit_event ev;
     struct db_beside beside = {.audit = &ev};
-    int r = 0;
+    int r = choose_node(c, cr, e);
 
+    if (r < 0) {
+        return r;
+    }
     describe(c, actor, cr);
     if (cr->what->idempotency_key) {
         struct operation *op = &cr->op;
@@ -174,6 +199,7 @@ static int adopt_members(struct control *c, struct creation *cr, struct members 
 
     creation_resize(cr, m->n);
     cr->holds[0] = first_take;
+    memcpy(cr->node, m->sbs[0].node, sizeof(cr->node));
     for (size_t i = 0; i < m->n; i++) {
         cr->sbs[i] = m->sbs[i];
         m->sbs[i] = (struct sandbox){0};

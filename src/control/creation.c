@@ -83,7 +83,7 @@ static int ask_create(struct control *c, const struct control_actor *actor, stru
     }
     watch = (struct pollfd){.fd = watch_fd, .events = POLLIN};
     call->watch = &watch;
-    r = node_client_create(c->node, spec, call, ret, e);
+    r = node_client_create(fleet_client(c->fleet, cr->node), spec, call, ret, e);
     call->watch = NULL;
     return r;
 }
@@ -115,7 +115,8 @@ static int ask_fork(struct control *c, struct creation *cr, struct node_call *ca
     struct pollfd gone;
     int r;
 
-    r = node_client_fork(c->node, cr->what->parent->id, body, call, ret, cr->n, e);
+    r = node_client_fork(fleet_client(c->fleet, cr->node), cr->what->parent->id, body, call, ret,
+                         cr->n, e);
     if (r < 0 || !cr->what->watch) {
         return r;
     }
@@ -124,17 +125,67 @@ static int ask_fork(struct control *c, struct creation *cr, struct node_call *ca
                                  : 0;
 }
 
+static int decide_node(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
+{
+    const struct creation *cr = ctx;
+
+    (void)c;
+    if (sb->desired == SANDBOX_STATE_DELETED) {
+        return control_deleted_meanwhile(e);
+    }
+    memcpy(sb->node, cr->node, sizeof(sb->node));
+    return 1;
+}
+
+/* 1: the row names another node now, which is to be asked. 0: there is none. */
+static int go_elsewhere(struct control *c, struct creation *cr, struct err *e)
+{
+    struct log_ctx log = {.sandbox = cr->sbs[0].id};
+    const struct control_change change = {.id = cr->sbs[0].id, .decide = decide_node, .ctx = cr};
+    char was[SANDBOX_NODE_SIZE];
+    int r;
+
+    memcpy(was, cr->node, sizeof(was));
+    if (!cr->place.fleet || cr->taken_over || place_next(&cr->place, cr->node) == 0) {
+        return 0;
+    }
+    log_info(&log, "node '%s' cannot take it, asking '%s'", was, cr->node);
+    r = control_change(c, &change, /* ret */ NULL, e);
+    return r < 0 ? r : 1;
+}
+
+static int ask_one(struct control *c, const struct control_actor *actor, struct creation *cr,
+                   struct node_call *call, struct node_sandbox *ret, struct err *e)
+{
+    int r = str_eq(cr->node, fleet_home(c->fleet)) ? control_check_node(c, e) : 0;
+
+    if (r < 0) {
+        call->unreached = true; /* it was not asked */
+        return r;
+    }
+    return is_fork(cr) ? ask_fork(c, cr, call, ret, e) : ask_create(c, actor, cr, call, ret, e);
+}
+
 static int ask_node(struct control *c, const struct control_actor *actor, struct creation *cr,
                     struct node_sandbox *ret, bool *ret_unreached, struct err *e)
 {
-    struct node_call call = {.deadline_ns = cr->deadline_ns};
-    int r = control_check_node(c, e);
+    struct node_call call;
+    int next;
+    int r;
 
-    if (r < 0) {
-        *ret_unreached = !cr->taken_over;
-        return r;
-    }
-    r = is_fork(cr) ? ask_fork(c, cr, &call, ret, e) : ask_create(c, actor, cr, &call, ret, e);
+    do {
+        *e = (struct err){0};
+        call = (struct node_call){.deadline_ns = cr->deadline_ns};
+        r = ask_one(c, actor, cr, &call, ret, e);
+        next = 0;
+        if (r < 0 && place_is_full(&call, e)) {
+            struct err mine = {0};
+
+            next = go_elsewhere(c, cr, &mine);
+            *e = next < 0 ? mine : *e;
+            r = next < 0 ? next : r;
+        }
+    } while (next == 1);
     *ret_unreached = r < 0 && call.unreached && !cr->taken_over;
     for (size_t i = 0; i < cr->n && r == 0; i++) {
         if (!str_eq(ret[i].id, cr->sbs[i].id) || ret[i].state != SANDBOX_STATE_RUNNING) {
@@ -161,7 +212,6 @@ static int becomes_running(struct control *c, struct sandbox *sb, const struct n
     }
     sandbox_move(
         sb, (struct sandbox_move){SANDBOX_STATE_RUNNING, SANDBOX_BY_NODE, control_now_ms(c)}, NULL);
-    snprintf(sb->node, sizeof(sb->node), "%s", node_client_name(c->node));
     snprintf(sb->accel, sizeof(sb->accel), "%s", node->accel);
     sb->owner[0] = '\0';
     sb->started_at_ms = node->started_at_ms ? node->started_at_ms : control_now_ms(c);
@@ -236,8 +286,8 @@ static int publish(struct control *c, const struct control_actor *actor, struct 
 }
 
 /* 0: nothing is left of it, on the node nor in the database. op goes with it; it may be NULL. */
-static int undo_one(struct control *c, const char *id, const struct node_call *how,
-                    const struct operation *op, const char *why)
+static int undo_one(struct control *c, struct node_client *node, const char *id,
+                    const struct node_call *how, const struct operation *op, const char *why)
 {
     struct log_ctx log = {.sandbox = id};
     struct node_call call = *how;
@@ -245,7 +295,7 @@ static int undo_one(struct control *c, const char *id, const struct node_call *h
     int r = 0;
 
     if (!how->unreached) {
-        r = node_client_delete(c->node, id, &call, &e);
+        r = node_client_delete(node, id, &call, &e);
     }
     if (r == 0) {
         r = control_remove_row(c, id, op, why, &e);
@@ -270,7 +320,8 @@ static void undo(struct control *c, struct creation *cr, bool unreached, const c
     for (size_t i = 0; i < cr->n; i++) {
         const struct operation *op = i + 1 == cr->n && cr->op.key[0] ? &cr->op : NULL;
 
-        left = undo_one(c, cr->sbs[i].id, &how, op, why) < 0 || left;
+        left =
+            undo_one(c, fleet_client(c->fleet, cr->node), cr->sbs[i].id, &how, op, why) < 0 || left;
     }
     if (left) {
         control_kick(c);

@@ -14,7 +14,7 @@
 
 int control_check_node(struct control *c, struct err *e)
 {
-    const char *name = node_client_name(c->node);
+    const char *name = fleet_home(c->fleet);
     struct node_call call = {.deadline_ns = deadline_in_ms(LOOK_MS)};
     cleanup_json json_t *node = NULL;
     char said[IDENTITY_SIZE];
@@ -25,7 +25,7 @@ int control_check_node(struct control *c, struct err *e)
     if (!c->share || __atomic_load_n(&c->node_known, __ATOMIC_RELAXED)) {
         return 0;
     }
-    r = node_client_get(c->node, "/v1/node", &call, &node, e);
+    r = node_client_get(fleet_client(c->fleet, name), "/v1/node", &call, &node, e);
     if (r < 0) {
         return r;
     }

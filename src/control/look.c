@@ -43,14 +43,15 @@ int control_observe(struct control *c, const struct sandbox *row, const struct p
     return control_change(c, &change, /* ret */ NULL, e);
 }
 
-static bool ask_node(struct control *c, const char *id, struct node_sandbox *ret)
+static bool ask_node(struct control *c, const struct sandbox *sb, struct node_sandbox *ret)
 {
     struct node_call call = {.deadline_ns = deadline_in_ms(LOOK_MS)};
     cleanup_json json_t *answer = NULL;
 
-    return node_client_ask(c->node, &(struct node_ask){.method = "GET", .id = id, .rest = ""},
-                           &call, &answer, /* e */ NULL) == 0 &&
-           node_sandbox_from_json(answer, ret, /* e */ NULL) == 0 && str_eq(ret->id, id);
+    return node_client_ask(control_node(c, sb),
+                           &(struct node_ask){.method = "GET", .id = sb->id, .rest = ""}, &call,
+                           &answer, /* e */ NULL) == 0 &&
+           node_sandbox_from_json(answer, ret, /* e */ NULL) == 0 && str_eq(ret->id, sb->id);
 }
 
 int control_look(struct control *c, const struct control_actor *actor, const char *id,
@@ -64,7 +65,7 @@ int control_look(struct control *c, const struct control_actor *actor, const cha
     ASSERT(c && actor && id && ret);
 
     r = control_get(c, actor, id, ret, e);
-    if (r < 0 || ret->desired == SANDBOX_STATE_DELETED || !ask_node(c, id, &node)) {
+    if (r < 0 || ret->desired == SANDBOX_STATE_DELETED || !ask_node(c, ret, &node)) {
         return r;
     }
     plan = plan_sandbox(&(struct plan_input){.row = ret, .node = &node});

@@ -73,7 +73,7 @@ static int tell(struct control *c, const char *id, struct err *e)
         return err_set(e, -EBUSY, "busy", "somebody works on it");
     }
     r = db_sandbox_get(c->db, id, /* project */ NULL, &sb, e);
-    return r < 0 ? r : node_client_set_network(c->node, &sb, &call, e);
+    return r < 0 ? r : node_client_set_network(control_node(c, &sb), &sb, &call, e);
 }
 
 static int tell_project(struct control *c, const char *project, size_t *later, struct err *e)

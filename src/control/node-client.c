@@ -223,11 +223,11 @@ static int act(struct node_client *node, const char *method, const char *id, con
                     e);
 }
 
-int node_client_delete(struct node_client *node, const char *id, struct node_call *call,
-                       struct err *e)
+static int forget(struct node_client *node, const char *id, const char *how, struct node_call *call,
+                  struct err *e)
 {
     struct err mine = {0};
-    int r = act(node, "DELETE", id, "", call, /* ret */ NULL, &mine);
+    int r = act(node, "DELETE", id, how, call, /* ret */ NULL, &mine);
 
     if (r == -ENOENT) {
         return 0;
@@ -236,6 +236,18 @@ int node_client_delete(struct node_client *node, const char *id, struct node_cal
         *e = mine;
     }
     return r;
+}
+
+int node_client_delete(struct node_client *node, const char *id, struct node_call *call,
+                       struct err *e)
+{
+    return forget(node, id, "", call, e);
+}
+
+int node_client_leave(struct node_client *node, const char *id, struct node_call *call,
+                      struct err *e)
+{
+    return forget(node, id, "?stored=keep", call, e);
 }
 
 int node_client_stop(struct node_client *node, const char *id, struct node_call *call,

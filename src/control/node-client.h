@@ -72,6 +72,9 @@ MUST_CHECK int node_client_list(struct node_client *node, struct node_call *call
 /* 0 also when the node does not have it. */
 MUST_CHECK int node_client_delete(struct node_client *node, const char *id, struct node_call *call,
                                   struct err *e);
+/* The same, but what is stored of it elsewhere stays: the sandbox is on another node. */
+MUST_CHECK int node_client_leave(struct node_client *node, const char *id, struct node_call *call,
+                                 struct err *e);
 MUST_CHECK int node_client_stop(struct node_client *node, const char *id, struct node_call *call,
                                 struct err *e);
 MUST_CHECK int node_client_start(struct node_client *node, const char *id, struct node_call *call,

@@ -13,6 +13,8 @@
 /* A client waits for these; the e2b SDKs give up after 60 s. */
 #define CONTROL_CREATE_MS 55000
 #define CONTROL_CHANGE_MS 40000
+/* Bytes travel: the node's own limit is shorter than this. */
+#define CONTROL_TRANSFER_MS (31u * 60 * 1000)
 /* For each child of a fork, beyond what one takes. */
 #define CONTROL_FORK_CHILD_MS 3000
 /* After that a deletion is left to the reconciler. */
@@ -23,13 +25,13 @@
 #define CONTROL_CAS_TRIES 50
 
 struct control {
-    struct db *db;            /* borrowed */
-    struct node_client *node; /* borrowed */
-    struct busy *busy;        /* owned */
-    struct flights *resumes;  /* owned */
-    struct share *share;      /* owned; NULL: no other gateway */
-    bool node_known;          /* atomic: see identity.c */
-    char owner[ID_SIZE];      /* this process, in rows and operations */
+    struct db *db;           /* borrowed */
+    struct fleet *fleet;     /* borrowed */
+    struct busy *busy;       /* owned */
+    struct flights *resumes; /* owned */
+    struct share *share;     /* owned; NULL: no other gateway */
+    bool node_known;         /* atomic: see identity.c */
+    char owner[ID_SIZE];     /* this process, in rows and operations */
     int64_t (*now_ms)(void *ctx);
     void *now_ctx;
 
@@ -45,6 +47,12 @@ struct control {
     control_still_fn *still; /* set before the first request */
     void *still_ctx;         /* borrowed */
 };
+
+/* The node that a row names. */
+static inline struct node_client *control_node(struct control *c, const struct sandbox *sb)
+{
+    return fleet_client(c->fleet, sb->node);
+}
 
 /* Another gateway's pass has ended: what it saw of the node. */
 void control_count_passed(struct control *c, bool fine);
@@ -117,6 +125,7 @@ MUST_CHECK int control_end_move(struct control *c, const struct control_actor *a
                                 struct err *e);
 /* One action on the node, in the middle of a move. On failure the move is taken back. */
 struct control_step {
+    struct node_client *node; /* who is asked; borrowed: the fleet's */
     const char *action;
     const json_t *body;
     struct control_begin *begin;
@@ -151,10 +160,16 @@ MUST_CHECK int control_end_by_stop(struct control *c, const struct control_actor
 /* suspend.c. Whose project it is. */
 MUST_CHECK int control_organisation(struct control *c, const char *project,
                                     char ret[static ID_SIZE], struct err *e);
-/* As control_resume(), by who holds it, for one that is suspended. */
+/*
+ * move.c. As control_resume(), by who holds it, for one that is suspended or restoring, as seen says. It is restored on
+ * whichever node fits best.
+ */
 MUST_CHECK int control_restore_held(struct control *c, const struct control_actor *actor,
-                                    const char *id, struct busy_hold *hold, unsigned by,
+                                    const struct sandbox *seen, struct busy_hold *hold, unsigned by,
                                     struct err *e);
+/* For the control plane itself: what is desired of it stays. */
+MUST_CHECK int control_suspend_held(struct control *c, const struct sandbox *seen,
+                                    struct busy_hold *hold, bool drop_snapshots, struct err *e);
 /* PLAN_SUSPEND: asks the node to suspend it, or whether it has. */
 MUST_CHECK int control_suspend_row(struct control *c, const struct sandbox *row,
                                    struct node_call *call, struct err *e);

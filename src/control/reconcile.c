@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The reconciler: gathers what the rows and the node say, lets plan.c decide, acts. And the end of lives.
+ * The reconciler, node by node: gathers what the rows of a node and the node say, lets plan.c decide, acts. And the end of lives.
  *
  * Order of reading: rows, the node's list, rows again. What the node has and the second reading does
  * not know is an orphan, because rows are written before the node is asked. What the
  * node lacks counts as lost only if the row was the same in both readings. Any reading that fails ends the
- * pass before anything was done: an unreadable answer is not an empty one.
+ * pass before anything was done: an unreadable answer is not an empty one. A node that cannot be asked is that pass's end, and
+ * no other node's.
+ *
+ * What a node has and no row says that it has is an orphan of a sandbox that is gone, which goes with what is stored of it, or
+ * what a sandbox left that lives elsewhere by now: that goes from the node alone.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -26,7 +30,8 @@ struct seen {
 
 struct pass {
     struct control *c;
-    struct seen *seen; /* owned; sorted by id */
+    struct node_client *client; /* borrowed: the fleet's */
+    struct seen *seen;          /* owned; sorted by id */
     size_t n_seen;
     size_t cap_seen;
     struct node_list node; /* owned */
@@ -121,9 +126,11 @@ static int gather_row(void *ctx, const struct sandbox *sb)
 static int gather(struct pass *p, struct err *e)
 {
     struct control *c = p->c;
-    struct sandbox_query all = {0};
+    const char *name = node_client_name(p->client);
+    bool home = str_eq(name, fleet_home(c->fleet));
+    const struct sandbox_query all = {.node = name, .or_nowhere = home};
     struct node_call call = {.deadline_ns = deadline_in_ms(NODE_CALL_MS)};
-    int r = control_check_node(c, e);
+    int r = home ? control_check_node(c, e) : 0;
 
     if (r < 0) {
         return r;
@@ -135,10 +142,10 @@ static int gather(struct pass *p, struct err *e)
     if (p->n_seen > 1) {
         qsort(p->seen, p->n_seen, sizeof(*p->seen), compare_seen);
     }
-    r = node_client_list(c->node, &call, &p->node, e);
+    r = node_client_list(p->client, &call, &p->node, e);
     if (r < 0) {
-        return err_wrap(e, r, "reading what node '%s' has%s%s", node_client_name(c->node),
-                        call.why[0] ? ": " : "", call.why);
+        return err_wrap(e, r, "reading what node '%s' has%s%s", name, call.why[0] ? ": " : "",
+                        call.why);
     }
     p->matched = xnew_n(bool, p->node.n + 1);
     r = db_sandbox_list(c->db, &all, gather_row, p, e);
@@ -158,22 +165,24 @@ static int drive_node(struct control *c, const struct sandbox *row, enum plan_st
     }
     switch (step) {
     case PLAN_STOP:
-        return node_client_stop(c->node, row->id, call, e);
+        return node_client_stop(control_node(c, &now), row->id, call, e);
     case PLAN_PAUSE:
-        return node_client_act(c->node, row->id, "pause", /* body */ NULL, call, &node,
+        return node_client_act(control_node(c, &now), row->id, "pause", /* body */ NULL, call,
+                               &node,
                                /* ret_json */ NULL, e);
     case PLAN_RESUME:
-        return node_client_act(c->node, row->id, "resume", /* body */ NULL, call, &node,
+        return node_client_act(control_node(c, &now), row->id, "resume", /* body */ NULL, call,
+                               &node,
                                /* ret_json */ NULL, e);
     case PLAN_SUSPEND:
         return control_suspend_row(c, &now, call, e);
     case PLAN_NETWORK:
-        return node_client_set_network(c->node, &now, call, e);
+        return node_client_set_network(control_node(c, &now), &now, call, e);
     case PLAN_END_TIME:
-        return node_client_set_end(c->node, &now, control_now_ms(c), call, e);
+        return node_client_set_end(control_node(c, &now), &now, control_now_ms(c), call, e);
     default:
         ASSERT(step == PLAN_POLICY);
-        return node_client_set_policy(c->node, row->id, &now.policy, call, e);
+        return node_client_set_policy(control_node(c, &now), row->id, &now.policy, call, e);
     }
 }
 
@@ -279,6 +288,7 @@ static void end_orphan(struct pass *p, const struct node_sandbox *orphan)
     struct log_ctx log = {.sandbox = orphan->id};
     cleanup_sandbox struct sandbox sb = {0};
     struct err e = {0};
+    bool elsewhere;
     int r;
 
     if (!hold) {
@@ -286,16 +296,21 @@ static void end_orphan(struct pass *p, const struct node_sandbox *orphan)
     }
     /* Once more, with the sandbox in our hands: the node's answer may be older than a row. */
     r = db_sandbox_get(c->db, orphan->id, /* project */ NULL, &sb, &e);
-    if (r != -ENOENT) {
+    elsewhere = r == 0 && !str_eq(sb.node, node_client_name(p->client)) &&
+                (sb.node[0] || !str_eq(fleet_home(c->fleet), node_client_name(p->client)));
+    if (r != -ENOENT && !elsewhere) {
         return;
     }
-    r = node_client_delete(c->node, orphan->id, &call, &e);
+    r = elsewhere ? node_client_leave(p->client, orphan->id, &call, &e)
+                  : node_client_delete(p->client, orphan->id, &call, &e);
     if (r < 0) {
-        log_warn(&log, "cannot end a sandbox that no record knows, retrying later: %s", e.msg);
+        log_warn(&log, "cannot end what node '%s' should not have of it, retrying later: %s",
+                 node_client_name(p->client), e.msg);
         return;
     }
     count_repair(c);
-    log_warn(&log, "ended a sandbox that no record knows");
+    log_warn(&log, "ended what node '%s' should not have: %s", node_client_name(p->client),
+             elsewhere ? "the sandbox is elsewhere" : "no record knows it");
 }
 
 void control_count_passed(struct control *c, bool fine)
@@ -306,34 +321,34 @@ void control_count_passed(struct control *c, bool fine)
     pthread_mutex_unlock(&c->mutex);
 }
 
-static void count_pass(struct control *c, int r, const struct err *e)
+static void count_pass(struct control *c, const struct node_client *client, int r,
+                       const struct err *e)
 {
+    const char *name = node_client_name(client);
     bool was_ok;
+    bool all_ok = fleet_passed(c->fleet, name, r == 0, &was_ok);
 
     pthread_mutex_lock(&c->mutex);
-    was_ok = c->health.node_ok || c->health.last_pass_ms == 0;
-    c->health.node_ok = r == 0;
+    c->health.node_ok = all_ok;
     c->health.last_pass_ms = control_now_ms(c);
     c->health.passes++;
     c->health.failed_passes += r < 0;
     pthread_mutex_unlock(&c->mutex);
     if (r < 0 && was_ok) {
-        log_error(NULL, "the reconciler cannot compare, nothing is touched until it can: %s",
-                  e->msg);
+        log_error(NULL, "cannot compare node '%s', nothing on it is touched until it can be: %s",
+                  name, e->msg);
     } else if (r == 0 && !was_ok) {
-        log_info(NULL, "the reconciler can compare again");
+        log_info(NULL, "node '%s' can be compared again", name);
     }
 }
 
-int control_reconcile(struct control *c, struct err *e)
+static int reconcile_node(struct control *c, struct node_client *client, struct err *e)
 {
-    CLEANUP(pass_done) struct pass p = {.c = c};
+    CLEANUP(pass_done) struct pass p = {.c = c, .client = client};
     struct err mine = {0};
-    int r;
+    int r = gather(&p, &mine);
 
-    ASSERT(c);
-    r = gather(&p, &mine);
-    count_pass(c, r, &mine);
+    count_pass(c, client, r, &mine);
     if (r < 0) {
         if (e) {
             *e = mine;
@@ -349,6 +364,42 @@ int control_reconcile(struct control *c, struct err *e)
         }
     }
     return 0;
+}
+
+int control_reconcile_node(struct control *c, const char *name, struct err *e)
+{
+    ASSERT(c && name);
+    return reconcile_node(c, fleet_client(c->fleet, name), e);
+}
+
+struct round {
+    struct control *c;
+    struct err *e; /* may be NULL */
+    int r;
+};
+
+static int each_node(void *ctx, struct node_client *client)
+{
+    struct round *round = ctx;
+    struct err mine = {0};
+    int r = reconcile_node(round->c, client, &mine);
+
+    if (r < 0 && round->r == 0) { /* the first one counts; the others are compared all the same */
+        round->r = r;
+        if (round->e) {
+            *round->e = mine;
+        }
+    }
+    return 0;
+}
+
+int control_reconcile(struct control *c, struct err *e)
+{
+    struct round round = {.c = c, .e = e};
+
+    ASSERT(c);
+    IGNORE_RESULT(fleet_each(c->fleet, each_node, &round)); /* each_node() never ends it early */
+    return round.r;
 }
 
 /* --- the end of lives --- */

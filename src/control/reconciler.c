@@ -10,10 +10,12 @@
 #include "control/private.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #define TICK_MS 1000  /* how late the end of a life may be noticed */
 #define PASS_MS 10000 /* between passes when nobody asks for one */
+#define NODES_MS 3000 /* between readings of what nodes there are */
 #define PRUNE_MS 3600000
 #define OPERATION_KEEP_MS (24ll * 3600 * 1000)
 #define AUDIT_KEEP_MS (90ll * 24 * 3600 * 1000)
@@ -40,6 +42,8 @@ struct rhythm {
     uint64_t next_pass_ns; /* 0 at first: a pass at once finishes what an earlier process left */
     uint64_t next_prune_ns;
     bool expire_fails;
+    uint64_t next_nodes_ns;
+    bool nodes_fail;
     bool turns_added;
     bool turns_fail;
 };
@@ -53,6 +57,23 @@ static void expire(struct control *c, struct rhythm *rh)
         log_error(NULL, "no sandbox can be ended in time until this is repaired: %s", e.msg);
     }
     rh->expire_fails = failed;
+}
+
+static void read_nodes(struct control *c, struct rhythm *rh)
+{
+    struct err e = {0};
+    bool failed;
+
+    if (!deadline_passed(rh->next_nodes_ns)) {
+        return;
+    }
+    failed = control_read_nodes(c, &e) < 0;
+    if (failed && !rh->nodes_fail) {
+        log_error(NULL, "cannot read which nodes there are, going on with those known: %s", e.msg);
+    }
+    rh->nodes_fail = failed;
+    rh->turns_added = rh->turns_added && !fleet_changed(c->fleet);
+    rh->next_nodes_ns = deadline_in_ms(NODES_MS);
 }
 
 static void work_alone(struct control *c, struct rhythm *rh, bool kicked)
@@ -70,21 +91,30 @@ static void work_alone(struct control *c, struct rhythm *rh, bool kicked)
 
 /* --- in turn with others --- */
 
-static void node_turn(const struct control *c, char ret[static DB_TURN_SIZE])
+struct turns {
+    struct db *db;
+    struct err *e;
+};
+
+static int add_node_turn(void *ctx, struct node_client *client)
 {
-    snprintf(ret, DB_TURN_SIZE, TURN_NODE "%s", node_client_name(c->node));
+    struct turns *t = ctx;
+    char name[DB_TURN_SIZE];
+
+    snprintf(name, sizeof(name), TURN_NODE "%s", node_client_name(client));
+    return db_turn_add(t->db, name, t->e);
 }
 
+/* Those of nodes are added whenever the nodes have been read: there may be new ones. */
 static int add_turns(struct control *c, struct rhythm *rh, struct err *e)
 {
-    char node[DB_TURN_SIZE];
+    struct turns t = {.db = c->db, .e = e};
     int r;
 
     if (rh->turns_added) {
         return 0;
     }
-    node_turn(c, node);
-    r = db_turn_add(c->db, node, e);
+    r = fleet_each(c->fleet, add_node_turn, &t);
     if (r == 0) {
         r = db_turn_add(c->db, TURN_ENDS, e);
     }
@@ -99,7 +129,13 @@ static int add_turns(struct control *c, struct rhythm *rh, struct err *e)
 static int64_t do_turn(struct control *c, struct rhythm *rh, const char *name)
 {
     if (str_starts(name, TURN_NODE)) {
-        int r = control_reconcile(c, /* e */ NULL);
+        const char *node = name + strlen(TURN_NODE);
+        int r;
+
+        if (!fleet_knows(c->fleet, node)) { /* it is new, and another gateway's pass is as good */
+            return NODES_MS;
+        }
+        r = control_reconcile_node(c, node, /* e */ NULL);
 
         IGNORE_RESULT(db_say(c->db, r < 0 ? "pass bad" : "pass ok", /* e */ NULL)); /* next time */
         return PASS_MS;
@@ -120,8 +156,7 @@ static int take_turns(struct control *c, struct rhythm *rh, bool kicked, int64_t
     int r = add_turns(c, rh, e);
 
     if (r == 0 && kicked) {
-        node_turn(c, name);
-        r = db_turn_hurry(c->db, name, e);
+        r = db_turn_hurry(c->db, TURN_NODE, e);
     }
     while (r >= 0) {
         r = db_turn_take(c->db, c->owner, TURN_LEASE_MS, name, ret_next_ms, e);
@@ -149,7 +184,7 @@ static uint64_t work_in_turn(struct control *c, struct rhythm *rh, bool kicked)
     if (failed && kicked) {
         control_kick(c); /* what was asked for has not been done */
     }
-    return failed ? TICK_MS : (uint64_t)MIN(MAX(next_ms, (int64_t)50), (int64_t)PASS_MS);
+    return failed ? TICK_MS : (uint64_t)MIN(MAX(next_ms, (int64_t)50), (int64_t)NODES_MS);
 }
 
 /* --- the thread --- */
@@ -186,6 +221,7 @@ static void *reconciler(void *ctx)
     bool kicked = false;
 
     do {
+        read_nodes(c, &rh);
         if (c->share) {
             pause_ms = work_in_turn(c, &rh, kicked);
         } else {

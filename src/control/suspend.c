@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * To the object store and back. Suspending goes through "suspending"; restoring, which is how a suspended sandbox is
- * resumed, through "restoring". The row says "suspended" once the node has said that all of it is stored and was read
- * back; when that answer is lost, the reconciler asks again, and the node looks into the store.
+ * To the object store; move.c is the way back. Suspending goes through "suspending". The row says "suspended" once the node has
+ * said that all of it is stored and was read back; when that answer is lost, the reconciler asks again, and the node looks
+ * into the store.
  */
 #include "base/clock.h"
 #include "control/private.h"
 
-/* Bytes travel: the node's own limit is shorter than this. */
-#define SUSPEND_MS (31u * 60 * 1000)
+#include <stdio.h>
 
 int control_organisation(struct control *c, const char *project, char ret[static ID_SIZE],
                          struct err *e)
@@ -18,6 +17,40 @@ int control_organisation(struct control *c, const char *project, char ret[static
     int r = db_project_get(c->db, project, &p, e);
 
     return r < 0 ? r : str_copy(ret, ID_SIZE, p.organisation);
+}
+
+struct suspending {
+    const struct control_actor *actor; /* borrowed */
+    const char *id;                    /* borrowed */
+    struct busy_hold *hold;            /* borrowed */
+    bool drop_snapshots;
+};
+
+static int suspend_held(struct control *c, const struct suspending *s, struct control_begin *begin,
+                        struct sandbox *ret, struct err *e)
+{
+    struct control_end end = {
+        .from = SANDBOX_STATE_SUSPENDING,
+        .to = SANDBOX_STATE_SUSPENDED,
+        .desired = begin->desired,
+    };
+    cleanup_json json_t *body = json_pack("{s:s, s:b}", "organisation", s->actor->organisation,
+                                          "drop_snapshots", s->drop_snapshots);
+    struct control_step step = {.action = "suspend",
+                                .body = body,
+                                .begin = begin,
+                                .hold = s->hold,
+                                .deadline_ns = deadline_in_ms(CONTROL_TRANSFER_MS)};
+    struct node_sandbox node;
+    int r = control_begin_move(c, s->actor, s->id, begin, "sandbox.suspend", ret, e);
+
+    ASSERT(body);
+    if (r < 0 || ret->observed == SANDBOX_STATE_SUSPENDED) {
+        return r;
+    }
+    step.node = control_node(c, ret);
+    r = control_step(c, s->actor, s->id, &step, &node, /* ret_json */ NULL, e);
+    return r < 0 ? r : control_end_move(c, s->actor, s->id, &end, ret, e);
 }
 
 int control_suspend(struct control *c, const struct control_actor *actor, const char *id,
@@ -31,63 +64,38 @@ int control_suspend(struct control *c, const struct control_actor *actor, const 
         .by = SANDBOX_BY_CLIENT,
         .refusal = "suspended",
     };
-    struct control_end end = {
-        .from = SANDBOX_STATE_SUSPENDING,
-        .to = SANDBOX_STATE_SUSPENDED,
-        .desired = begin.desired,
-    };
     CLEANUP(busy_leavep) struct busy_hold *hold = NULL;
-    cleanup_json json_t *body = json_pack("{s:s, s:b}", "organisation", actor->organisation,
-                                          "drop_snapshots", how->drop_snapshots);
-    struct node_sandbox node;
-    uint64_t deadline_ns = deadline_in_ms(SUSPEND_MS);
     int r;
 
-    ASSERT(c && id && ret && body);
+    ASSERT(c && id && ret);
 
     r = control_hold(c, actor, id, deadline_in_ms(CONTROL_CHANGE_MS), &hold, e);
-    if (r == 0) {
-        r = control_begin_move(c, actor, id, &begin, "sandbox.suspend", ret, e);
-    }
-    if (r < 0 || ret->observed == SANDBOX_STATE_SUSPENDED) {
-        return r;
-    }
-    r = control_step(c, actor, id,
-                     &(struct control_step){"suspend", body, &begin, hold, deadline_ns}, &node,
-                     /* ret_json */ NULL, e);
-    return r < 0 ? r : control_end_move(c, actor, id, &end, ret, e);
+    return r < 0 ? r
+                 : suspend_held(c, &(struct suspending){actor, id, hold, how->drop_snapshots},
+                                &begin, ret, e);
 }
 
-int control_restore_held(struct control *c, const struct control_actor *actor, const char *id,
-                         struct busy_hold *hold, unsigned by, struct err *e)
+int control_suspend_held(struct control *c, const struct sandbox *seen, struct busy_hold *hold,
+                         bool drop_snapshots, struct err *e)
 {
-    cleanup_sandbox struct sandbox sb = {0};
     struct control_begin begin = {
-        .from = 1u << SANDBOX_STATE_SUSPENDED,
-        .via = SANDBOX_STATE_RESTORING,
-        .at = SANDBOX_STATE_RUNNING,
-        .desired = SANDBOX_STATE_RUNNING,
-        .by = by,
-        .refusal = "restored",
+        .from = 1u << seen->observed,
+        .via = SANDBOX_STATE_SUSPENDING,
+        .at = SANDBOX_STATE_SUSPENDED,
+        .desired = seen->desired,
+        .by = SANDBOX_BY_POLICY,
+        .refusal = "suspended",
     };
-    struct node_sandbox node = {0};
-    struct control_end end = {
-        .from = SANDBOX_STATE_RESTORING,
-        .to = SANDBOX_STATE_RUNNING,
-        .desired = SANDBOX_STATE_RUNNING,
-        .node = &node,
-    };
-    cleanup_json json_t *body = json_pack("{s:s}", "organisation", actor->organisation);
-    struct control_step step = {"restore", body, &begin, hold, deadline_in_ms(SUSPEND_MS)};
-    int r;
+    struct control_actor actor = {0};
+    cleanup_sandbox struct sandbox sb = {0};
+    int r = control_organisation(c, seen->project, actor.organisation, e);
 
-    ASSERT(body);
-    r = control_begin_move(c, actor, id, &begin, "sandbox.restore", &sb, e);
-    if (r < 0 || sb.observed == SANDBOX_STATE_RUNNING) {
+    if (r < 0) {
         return r;
     }
-    r = control_step(c, actor, id, &step, &node, /* ret_json */ NULL, e);
-    return r < 0 ? r : control_end_move(c, actor, id, &end, /* ret */ NULL, e);
+    snprintf(actor.project, sizeof(actor.project), "%s", seen->project);
+    return suspend_held(c, &(struct suspending){&actor, seen->id, hold, drop_snapshots}, &begin,
+                        &sb, e);
 }
 
 int control_suspend_row(struct control *c, const struct sandbox *row, struct node_call *call,
@@ -103,7 +111,8 @@ int control_suspend_row(struct control *c, const struct sandbox *row, struct nod
         return r;
     }
     body = json_pack("{s:s}", "organisation", organisation);
-    r = node_client_act(c->node, row->id, "suspend", body, call, &node, /* ret_json */ NULL, e);
+    r = node_client_act(control_node(c, row), row->id, "suspend", body, call, &node,
+                        /* ret_json */ NULL, e);
     if (r == -ENOENT) {
         plan.to = SANDBOX_STATE_FAILED;
         plan.reason = "the node does not have this sandbox any more, nor does the object store";
@@ -133,7 +142,7 @@ int control_forget_stored(struct control *c, const struct sandbox *row, struct n
         return r;
     }
     rest = xasprintf("/stored?organisation=%s", organisation);
-    return node_client_ask(c->node,
+    return node_client_ask(control_node(c, row),
                            &(struct node_ask){.method = "DELETE", .id = row->id, .rest = rest},
                            call, NULL, e);
 }

@@ -38,7 +38,7 @@ int control_step(struct control *c, const struct control_actor *actor, const cha
 {
     struct pollfd cancel = {.fd = busy_cancel_fd(step->hold), .events = POLLIN};
     struct node_call call = {.deadline_ns = step->deadline_ns, .watch = &cancel};
-    int r = node_client_act(c->node, id, step->action, step->body, &call, ret, ret_json, e);
+    int r = node_client_act(step->node, id, step->action, step->body, &call, ret, ret_json, e);
 
     if (r == -ECANCELED && busy_cancelled(step->hold)) {
         return control_deleted_meanwhile(e);
@@ -86,9 +86,11 @@ static int pause_it(struct control *c, const struct control_actor *actor, const 
     if (r < 0 || ret->observed == SANDBOX_STATE_PAUSED) {
         return r;
     }
-    r = control_step(c, actor, id, &(struct control_step){"pause", body, &begin, hold, deadline_ns},
-                     &node,
-                     /* ret_json */ NULL, e);
+    r = control_step(
+        c, actor, id,
+        &(struct control_step){control_node(c, ret), "pause", body, &begin, hold, deadline_ns},
+        &node,
+        /* ret_json */ NULL, e);
     return r < 0 ? r : control_end_move(c, actor, id, &end, ret, e);
 }
 
@@ -129,7 +131,8 @@ static int resume_held(struct control *c, const struct control_actor *actor, con
         .desired = SANDBOX_STATE_RUNNING,
         .node = &node,
     };
-    struct control_step step = {"resume", NULL, &begin, hold, deadline_in_ms(CONTROL_CREATE_MS)};
+    struct control_step step = {NULL,   "resume", NULL,
+                                &begin, hold,     deadline_in_ms(CONTROL_CREATE_MS)};
     const char *action = by == SANDBOX_BY_POLICY ? "sandbox.wake" : "sandbox.resume";
     int r;
 
@@ -137,6 +140,7 @@ static int resume_held(struct control *c, const struct control_actor *actor, con
     if (r < 0 || sb.observed == SANDBOX_STATE_RUNNING) {
         return r;
     }
+    step.node = control_node(c, &sb);
     r = control_step(c, actor, id, &step, &node, /* ret_json */ NULL, e);
     return r < 0 ? r : control_end_move(c, actor, id, &end, /* ret */ NULL, e);
 }
@@ -152,7 +156,7 @@ static int resume_or_restore(struct control *c, const struct control_actor *acto
         return r;
     }
     return sb.observed == SANDBOX_STATE_SUSPENDED || sb.observed == SANDBOX_STATE_RESTORING
-               ? control_restore_held(c, actor, id, hold, by, e)
+               ? control_restore_held(c, actor, &sb, hold, by, e)
                : resume_held(c, actor, id, hold, by, e);
 }
 
@@ -261,7 +265,8 @@ int control_rollback(struct control *c, const struct control_actor *actor, const
     struct control_begin begin;
     struct control_change change = {
         .id = id, .project = actor->project, .decide = decide_rolled_back, .ctx = &node};
-    struct control_step step = {"rollback", body, &begin, NULL, deadline_in_ms(CONTROL_CREATE_MS)};
+    struct control_step step = {NULL,   "rollback", body,
+                                &begin, NULL,       deadline_in_ms(CONTROL_CREATE_MS)};
     int r;
 
     ASSERT(c && actor && id && snapshot && ret && ret_how && body);
@@ -274,6 +279,7 @@ int control_rollback(struct control *c, const struct control_actor *actor, const
         return r;
     }
     step.hold = hold;
+    step.node = control_node(c, ret);
     r = control_step(c, actor, id, &step, &node, &answer, e);
     if (r < 0) {
         return r;
@@ -301,7 +307,7 @@ int control_ask(struct control *c, const struct control_actor *actor, const char
         r = control_not_found(e);
     }
     if (r == 0) {
-        r = node_client_ask(c->node, &what, &call, ret, e);
+        r = node_client_ask(control_node(c, &sb), &what, &call, ret, e);
     }
     if (r == 0 && ask->action) {
         control_audit(c, actor, ask->action, id, ask->rest);

@@ -184,6 +184,8 @@ struct sandbox_query {
     int64_t
         expired_at_ms; /* when not 0: only those whose end has come by then, paused ones never, and of those that are not deleted at
            their end only running ones */
+    const char *node;  /* only of these; NULL: of all. borrowed: lives as long as the query */
+    bool or_nowhere;   /* and those of no node */
     const char *batch; /* only these; NULL: all. borrowed: lives as long as the query */
     bool oldest_first; /* then after_ms means created after this */
     bool no_builders;  /* not those that templates are built in (SANDBOX_METADATA_BUILD) */

@@ -558,6 +558,10 @@ static void build_list(const struct sandbox_query *q, struct list_query *lq)
         /* What is not to be deleted at its end is left as it is when nothing runs any more. */
         add_text(lq, " AND (at_end = '' OR observed = 'running')");
     }
+    if (q->node) {
+        add_placeholder(lq, " AND (node = ", DB_TEXT(q->node),
+                        q->or_nowhere ? " OR node = '')" : ")");
+    }
     if (q->batch) {
         add_placeholder(lq, " AND batch = ", DB_TEXT(q->batch), "");
     }

@@ -130,12 +130,12 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
     CLEANUP(gateway_freep) struct gateway *g = xnew(struct gateway);
     int r;
 
-    ASSERT(opts && opts->db && opts->node && opts->control && opts->tokens && opts->state_dir &&
+    ASSERT(opts && opts->db && opts->fleet && opts->control && opts->tokens && opts->state_dir &&
            ret);
 
     g->console_fd = FD_NONE;
     g->db = opts->db;
-    g->node = opts->node;
+    g->fleet = opts->fleet;
     g->control = opts->control;
     g->credentials = opts->credentials;
     g->domain = opts->domain;
@@ -157,8 +157,8 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
     if (r < 0) {
         return r;
     }
-    g->builds = builds_new(&(struct builds_opts){
-        .db = g->db, .node = g->node, .control = g->control, .files = g->files});
+    g->builds =
+        builds_new(&(struct builds_opts){.db = g->db, .control = g->control, .files = g->files});
     *ret = TAKE_PTR(g);
     return 0;
 }
@@ -183,6 +183,18 @@ struct request *request_of(const struct http_request *req)
 
     ASSERT(rq);
     return rq;
+}
+
+void request_about(struct http_request *req, const struct sandbox *sb)
+{
+    request_of(req)->node = fleet_client(gateway_of(req)->fleet, sb->node);
+}
+
+struct http_client *request_node(const struct http_request *req)
+{
+    struct node_client *node = request_of(req)->node;
+
+    return node_client_http(node ? node : fleet_client(gateway_of(req)->fleet, ""));
 }
 
 const struct control_actor *actor_of(const struct http_request *req)
@@ -427,5 +439,6 @@ int require_running(struct http_request *req, char ret_id[static ID_SIZE], struc
                        sb.reason, how_to_go_on(sandbox_shown_state(&sb)));
     }
     snprintf(ret_id, ID_SIZE, "%s", sb.id);
+    request_about(req, &sb);
     return 0;
 }

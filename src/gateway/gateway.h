@@ -37,7 +37,7 @@ struct files;
 
 struct gateway_opts {
     struct db *db;                         /* borrowed: lives longer */
-    struct node_client *node;              /* borrowed: lives longer */
+    struct fleet *fleet;                   /* borrowed: lives longer */
     struct control *control;               /* borrowed: lives longer */
     struct credential_client *credentials; /* borrowed: lives longer; NULL: there are none here */
     const char *console_dir;               /* borrowed: lives longer; NULL: no console */
@@ -49,7 +49,7 @@ struct gateway_opts {
 
 struct gateway {
     struct db *db;
-    struct node_client *node;
+    struct fleet *fleet;
     struct control *control;
     struct credential_client *credentials; /* borrowed; may be NULL */
     struct auth *auth;                     /* owned */
@@ -91,6 +91,8 @@ struct request {
     struct gateway *gateway; /* borrowed */
     char id[65];             /* X-Request-Id */
     struct caller caller;
+    struct node_client
+        *node;            /* of the sandbox it is about; NULL: the home node; see request_about() */
     bool entered;         /* counted for the caller's project */
     char visits[ID_SIZE]; /* counted among the visitors of a project; "": not */
 };
@@ -100,6 +102,9 @@ static inline struct gateway *gateway_of(const struct http_request *req)
     return http_request_ctx(req);
 }
 struct request *request_of(const struct http_request *req);
+/* The request is about this sandbox, as its row is now: what follows goes to its node. */
+void request_about(struct http_request *req, const struct sandbox *sb);
+struct http_client *request_node(const struct http_request *req);
 /* What the database complains about goes to our log: e then says that the client may try again. */
 void gateway_hide_database_error(const struct http_request *req, struct err *e);
 const struct control_actor *actor_of(const struct http_request *req);

@@ -75,8 +75,7 @@ static int forward(struct http_request *req, const char *middle, struct err *e)
     http_body_limit(req,
                     http_request_route(req)->flags & ROUTE_STREAM ? UINT64_MAX : GATEWAY_BODY_MAX);
     guest_reply_headers(req);
-    r = http_proxy_call(req, node_client_http(gateway_of(req)->node), target, &extra, &proxy_opts,
-                        e);
+    r = http_proxy_call(req, request_node(req), target, &extra, &proxy_opts, e);
     http_headers_done(&extra);
     return r;
 }
@@ -124,11 +123,11 @@ int node_logs_handler(struct http_request *req, struct err *e)
     if (r < 0) {
         return r;
     }
+    request_about(req, &sb);
     target = guest_target(req, sb.id, "");
     http_headers_add(&extra, "X-Request-Id", request_of(req)->id);
     guest_reply_headers(req);
-    r = http_proxy_call(req, node_client_http(gateway_of(req)->node), target, &extra, &proxy_opts,
-                        e);
+    r = http_proxy_call(req, request_node(req), target, &extra, &proxy_opts, e);
     http_headers_done(&extra);
     return r;
 }
@@ -152,7 +151,7 @@ int guest_call(struct http_request *req, const struct guest_call_opts *opts, str
     if (opts->range) {
         http_headers_add(&headers, "Range", opts->range);
     }
-    r = http_call_new(node_client_http(gateway_of(req)->node), &call, ret, e);
+    r = http_call_new(request_node(req), &call, ret, e);
     http_headers_done(&headers);
     if (r == -ECONNREFUSED || r == -ENOENT) {
         return err_set(e, -EHOSTDOWN, "node_unavailable", "the node cannot be reached: try again");

@@ -211,7 +211,7 @@ struct service {
     int lock_fd;                           /* owned */
     struct db *db;                         /* owned */
     struct http_tls *node_tls;             /* owned; NULL: the node is on this machine */
-    struct node_client *node;              /* owned */
+    struct fleet *fleet;                   /* owned */
     struct control *control;               /* owned */
     struct credential_client *credentials; /* owned */
     struct tokens *tokens;                 /* owned */
@@ -230,7 +230,7 @@ static void service_done(struct service *s)
     tokens_free(s->tokens);
     control_free(s->control);
     credential_client_free(s->credentials);
-    node_client_free(s->node);
+    fleet_free(s->fleet);
     http_tls_free(s->node_tls);
     db_free(s->db);
     s->lock_fd = fd_close(s->lock_fd);
@@ -285,7 +285,13 @@ static int open_node(const struct options *opts, struct service *s, struct err *
     };
     int r = opts->node_cert ? http_tls_open(&tls, &s->node_tls, e) : 0;
 
-    return r < 0 ? r : node_client_new("local", url, s->node_tls, &s->node, e);
+    const struct fleet_opts fleet = {
+        .home = opts->node_name,
+        .url = opts->node && str_eq(opts->node, "none") ? NULL : url,
+        .tls = s->node_tls,
+    };
+
+    return r < 0 ? r : fleet_new(&fleet, &s->fleet, e);
 }
 
 static int open_service(const struct options *opts, struct service *s, struct err *e)
@@ -323,13 +329,13 @@ static int open_service(const struct options *opts, struct service *s, struct er
     if (r < 0) {
         return r;
     }
-    s->control = control_new(&(struct control_opts){.db = s->db, .node = s->node});
+    s->control = control_new(&(struct control_opts){.db = s->db, .fleet = s->fleet});
     r = share_control(s->control, e);
     if (r < 0) {
         return r;
     }
     gateway_opts.db = s->db;
-    gateway_opts.node = s->node;
+    gateway_opts.fleet = s->fleet;
     gateway_opts.control = s->control;
     gateway_opts.credentials = s->credentials;
     gateway_opts.tokens = s->tokens;

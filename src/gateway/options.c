@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/options.h"
 
+#include "model/names.h"
+
 #include <string.h>
 
 struct option_def {
@@ -22,12 +24,14 @@ static const struct option_def defs[] = {
     {"database-password-file", offsetof(struct options, password_file), "FILE",
      "holds the password for --database, and nothing else"},
     {"node", offsetof(struct options, node), "URL",
-     "the node's API (unix:RUN-DIR/sandbox-manager.sock)"},
+     "the node's API (unix:RUN-DIR/sandbox-manager.sock); none: all nodes are in the database"},
+    {"node-name", offsetof(struct options, node_name), "NAME",
+     "what that node is called among many (local)"},
     {"node-cert", offsetof(struct options, node_cert), "FILE",
-     "show this certificate to a node at https://HOST:PORT (PEM); read again when it changes"},
+     "show this certificate to nodes at https://HOST:PORT (PEM); read again when it changes"},
     {"node-key", offsetof(struct options, node_key), "FILE", "the key of --node-cert"},
     {"node-ca", offsetof(struct options, node_ca), "FILE",
-     "the authority that the node's certificate must be of"},
+     "the authority that a node's certificate must be of"},
     {"credentials", offsetof(struct options, credentials), "URL",
      "the credential manager (unix:RUN-DIR/credential/manager.sock)"},
     {"console", offsetof(struct options, console), "DIR", "serve the web console from this folder"},
@@ -115,10 +119,14 @@ static int check_node(const struct options *opts, struct err *e)
     bool remote = opts->node && str_starts(opts->node, "https:");
     int given = (opts->node_cert ? 1 : 0) + (opts->node_key ? 1 : 0) + (opts->node_ca ? 1 : 0);
 
-    if (given != (remote ? 3 : 0)) {
+    if (given != 3 && (remote || given != 0)) {
         return err_set(e, -EINVAL, "usage",
-                       "'--node-cert', '--node-key' and '--node-ca' go with a --node at https://, "
-                       "all of them");
+                       "a node at https:// needs '--node-cert', '--node-key' and '--node-ca', all "
+                       "of them");
+    }
+    if (!node_name_valid(opts->node_name)) {
+        return err_set(e, -EINVAL, "usage",
+                       "'--node-name' must be 1 to 63 of a-z, 0-9, '-' and '.'");
     }
     return 0;
 }
@@ -164,6 +172,7 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *e)
         .state_dir = "/var/lib/space/gateway",
         .run_dir = "/run/space",
         .domain = "localhost",
+        .node_name = "local",
         .organisation = "default",
         .project = "default",
         .scope = "operator",

@@ -13,7 +13,8 @@ struct options {
     const char *run_dir;
     const char *database;      /* NULL: SQLite in state_dir */
     const char *password_file; /* NULL: the database wants none, or has another way */
-    const char *node;          /* NULL: the sandbox manager in run_dir */
+    const char *node;          /* NULL: the sandbox manager in run_dir; "none": there is none */
+    const char *node_name;
     const char
         *node_cert; /* of ours, for a node elsewhere, all three; NULL: it is on this machine */
     const char *node_key;

@@ -164,6 +164,7 @@ static int wake(struct visit *v)
                  why.msg);
         return r == -ENOENT ? trouble(v, GONE) : trouble(v, OUT_OF_REACH);
     }
+    request_about(v->req, &v->sb);
     return sandbox_shown_state(&v->sb) == SANDBOX_STATE_RUNNING ? 0 : trouble(v, GONE);
 }
 
@@ -184,7 +185,7 @@ static int open_port(struct visit *v, struct http_io *ret, struct err *e)
     int r;
 
     http_headers_add(&headers, "X-Request-Id", request_of(v->req)->id);
-    r = http_tunnel_open(node_client_http(gateway_of(v->req)->node), &opts, ret, e);
+    r = http_tunnel_open(request_node(v->req), &opts, ret, e);
     if (r == 0 || r == -ECANCELED) {
         return r;
     }
@@ -280,7 +281,7 @@ static int pass_on(struct visit *v, struct http_io *io, struct err *e)
     int r;
 
     compose(v, &headers);
-    r = http_call_new(node_client_http(gateway_of(v->req)->node), &opts, &call, e);
+    r = http_call_new(request_node(v->req), &opts, &call, e);
     if (r == 0 && upgrade) {
         r = http_call_head(call, e);
         if (r == 0 && http_call_status(call) == 101) {

@@ -294,14 +294,12 @@ int run_handler(struct http_request *req, struct err *e)
 {
     CLEANUP(http_call_freep) struct http_call *call = NULL;
     CLEANUP(run_done)
-    struct run run = {
-        .stop_fd = FD_NONE,
-        .http = node_client_http(gateway_of(req)->node),
-    };
+    struct run run = {.stop_fd = FD_NONE};
     cleanup_json json_t *body = NULL;
     int r;
 
     r = require_running(req, run.id, e);
+    run.http = request_node(req);
     if (r == 0) {
         r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
     }

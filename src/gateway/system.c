@@ -12,7 +12,7 @@ static int reply_from_node(struct http_request *req, const char *target, struct 
     struct pollfd watch = http_client_pollfd(req);
     struct node_call call = {.deadline_ns = deadline_in_ms(GATEWAY_NODE_MS), .watch = &watch};
     cleanup_json json_t *answer = NULL;
-    int r = node_client_get(gateway_of(req)->node, target, &call, &answer, e);
+    int r = node_client_get(fleet_client(gateway_of(req)->fleet, ""), target, &call, &answer, e);
 
     return r < 0 ? r : http_reply_json(req, 200, answer, e);
 }

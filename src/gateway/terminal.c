@@ -358,10 +358,9 @@ static int open_output(struct http_request *req, struct terminal *t, struct err 
     return r < 0 ? r : http_call_check(t->output, e);
 }
 
-static void terminal_init(struct terminal *t, struct http_client *http)
+static void terminal_init(struct terminal *t)
 {
     *t = (struct terminal){
-        .http = http,
         .frames = BUF_INIT(1u << 20),
         .queue = BUF_INIT(QUEUE_MAX),
         .stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
@@ -381,8 +380,9 @@ int terminal_handler(struct http_request *req, struct err *e)
     struct err mine = {0};
     int r;
 
-    terminal_init(&t, node_client_http(gateway_of(req)->node));
+    terminal_init(&t);
     r = require_running(req, t.id, e);
+    t.http = request_node(req);
     if (r == 0) {
         r = require_command(req, t.cid, e);
     }

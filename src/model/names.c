@@ -145,3 +145,11 @@ int idempotency_key_check(const char *key, struct err *e)
     }
     return 0;
 }
+
+bool node_name_valid(const char *name)
+{
+    size_t len = name ? strlen(name) : 0;
+
+    return len >= 1 && len < 64 && name[0] != '-' && name[0] != '.' &&
+           strspn(name, LOWER_DIGITS "-.") == len;
+}

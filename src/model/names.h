@@ -24,6 +24,8 @@
 
 /* [a-z0-9][a-z0-9-]{0,62}. Takes any string. */
 bool template_name_valid(const char *name);
+/* 1 to 63 of a-z, 0-9, '-' and '.', beginning with a letter or digit: a host's name or address will do. */
+bool node_name_valid(const char *name);
 int template_name_check(const char *field, const char *name, struct err *e);
 
 /* An object of strings within the METADATA_ limits; keys are UTF-8 without control characters. */

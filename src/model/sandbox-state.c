@@ -101,7 +101,7 @@ static const struct moves states[SANDBOX_STATE_COUNT_] = {
         {
             .name = "failed",
             .client = TO(RESUMING) | TO(DELETING),
-            .policy = TO(DELETING),
+            .policy = TO(RESTORING) | TO(DELETING),
             .node = TO(RUNNING) | TO(PAUSED) | TO(STOPPED),
         },
     [SANDBOX_STATE_DELETING] =

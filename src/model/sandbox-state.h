@@ -23,7 +23,8 @@
  *   restoring   artifacts are being fetched                       node: running, suspended (it could not), failed
  *   stopping    a machine that is shutting down                   node: stopped, failed
  *   stopped     a disk on the node, no machine, no memory         client: resuming; node: failed
- *   failed      perhaps a disk; the reason says what happened     client: resuming; node: running (it was
+ *   failed      perhaps a disk; the reason says what happened     client: resuming; policy: restoring (its node died);
+ *                                                                 node: running (it was
  *                                                                 found again or brought back), paused, stopped
  *   deleting    parts that still have to be removed               node: deleted
  *   deleted     nothing: the row goes with this step              nobody

@@ -251,7 +251,7 @@ static int forget_stored(struct resident *res, struct err *e)
     return r < 0 ? r : suspend_forget(res->node, res->record.org, res->record.id, e);
 }
 
-int lifecycle_delete(struct resident *res, struct err *e)
+static int delete (struct resident *res, bool keep_stored, struct err *e)
 {
     struct err note = {0};
     int r = 0;
@@ -259,6 +259,9 @@ int lifecycle_delete(struct resident *res, struct err *e)
     __atomic_store_n(&res->unwanted, true, __ATOMIC_RELAXED); /* a transfer ends soon then */
     pthread_mutex_lock(&res->op);
     if (!res->gone) {
+        if (keep_stored) { /* a crash in between must not forget it either */
+            res->record.durable_at_ms = 0;
+        }
         /* A pool that is full takes no note, and deleting is what makes room in it. */
         if (resident_state(res) != SANDBOX_STATE_DELETING &&
             resident_set_state(res, SANDBOX_STATE_DELETING, NULL, RECORD_SURVIVES_PROCESS, &note) <
@@ -276,6 +279,16 @@ int lifecycle_delete(struct resident *res, struct err *e)
     }
     pthread_mutex_unlock(&res->op);
     return r;
+}
+
+int lifecycle_delete(struct resident *res, struct err *e)
+{
+    return delete (res, /* keep_stored */ false, e);
+}
+
+int lifecycle_leave(struct resident *res, struct err *e)
+{
+    return delete (res, /* keep_stored */ true, e);
 }
 
 /* ---- stop and start ---- */

@@ -33,6 +33,8 @@ MUST_CHECK int lifecycle_stop(struct resident *res, struct err *e);
 void lifecycle_finish_stop(struct resident *res);
 MUST_CHECK int lifecycle_start(struct resident *res, struct err *e);
 MUST_CHECK int lifecycle_delete(struct resident *res, struct err *e);
+/* As above, but what is in the object store stays: the sandbox is on another node, and that is all there is of it. */
+MUST_CHECK int lifecycle_leave(struct resident *res, struct err *e);
 /* With the op lock held: the machine has ended by itself; the sandbox becomes failed. */
 void lifecycle_machine_died(struct resident *res);
 /* With the op lock held (or before anyone else knows the sandbox): removes all there is of it. */

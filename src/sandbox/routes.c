@@ -98,11 +98,20 @@ static int get(struct http_request *req, struct err *e)
     return http_reply_json_take(req, 200, out, e);
 }
 
+/* stored=keep: it lives on another node, which keeps what is stored. */
 static int delete (struct http_request *req, struct err *e)
 {
     CLEANUP(resident_unrefp)
     struct resident *res = resident_find(node_of(req), http_request_param(req, "id"));
-    int r = res ? lifecycle_delete(res, e) : 0;
+    const char *stored = http_query_get(req, "stored");
+    int r = 0;
+
+    if (stored && !str_eq(stored, "keep")) {
+        return err_field(e, -EINVAL, "invalid_field", "stored", "'stored' can only be 'keep'");
+    }
+    if (res) {
+        r = stored ? lifecycle_leave(res, e) : lifecycle_delete(res, e);
+    }
 
     return r < 0 ? r : http_reply_empty(req, 204, e);
 }

@@ -35,6 +35,8 @@ struct fake_node {
     unsigned asked[FAKE_OP_COUNT_];
     unsigned held[FAKE_OP_COUNT_];
     unsigned made;
+    bool differs;
+    unsigned cold;
     char id[128]; /* where it listens: another one there is taken for the same */
     struct fake_sandbox sandboxes[SANDBOXES_MAX];
     size_t n_sandboxes;
@@ -47,6 +49,45 @@ struct fake_node {
     char *guest_seen; /* owned */
     struct buf stdin_seen;
 };
+
+/* --- the object store --- */
+
+static struct {
+    pthread_mutex_t mutex;
+    char ids[SANDBOXES_MAX][ID_SIZE];
+    size_t n;
+} store = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static bool store_look(const char *id, bool remove)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&store.mutex);
+    for (size_t i = 0; i < store.n && !found; i++) {
+        found = str_eq(store.ids[i], id);
+        if (found && remove) {
+            memcpy(store.ids[i], store.ids[--store.n], ID_SIZE);
+        }
+    }
+    pthread_mutex_unlock(&store.mutex);
+    return found;
+}
+
+bool fake_store_has(const char *id)
+{
+    return store_look(id, /* remove */ false);
+}
+
+static void store_set(const char *id, bool there)
+{
+    if (store_look(id, /* remove */ !there) || !there) {
+        return;
+    }
+    pthread_mutex_lock(&store.mutex);
+    ASSERT(store.n < SANDBOXES_MAX);
+    snprintf(store.ids[store.n++], ID_SIZE, "%s", id);
+    pthread_mutex_unlock(&store.mutex);
+}
 
 static struct fake_sandbox *find(struct fake_node *n, const char *id)
 {
@@ -243,14 +284,19 @@ static int list(struct http_request *req, struct err *e)
 static int delete (struct http_request *req, struct err *e)
 {
     struct fake_node *n = http_request_ctx(req);
+    bool there;
     int r = enter(req, FAKE_DELETE, e);
 
     if (r != 1) {
         return r;
     }
     pthread_mutex_lock(&n->mutex);
+    there = find(n, http_request_param(req, "id"));
     forget(n, http_request_param(req, "id"));
     pthread_mutex_unlock(&n->mutex);
+    if (there && !http_query_get(req, "stored")) {
+        store_set(http_request_param(req, "id"), false);
+    }
     if (loses_answer(n, FAKE_DELETE)) {
         http_reply_abort(req);
         return 0;
@@ -320,6 +366,72 @@ static int pause_one(struct http_request *req, struct err *e)
 static int resume(struct http_request *req, struct err *e)
 {
     return set_state(req, FAKE_RESUME, "running", e);
+}
+
+static int suspend(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    const char *id = http_request_param(req, "id");
+    json_t *shown = NULL;
+    int r = enter(req, FAKE_SUSPEND, e);
+
+    if (r != 1) {
+        return r;
+    }
+    pthread_mutex_lock(&n->mutex);
+    if (find(n, id)) {
+        store_set(id, true);
+        forget(n, id);
+    }
+    pthread_mutex_unlock(&n->mutex);
+    if (!fake_store_has(id)) {
+        return err_set(e, -ENOENT, "not_stored", "there is no such sandbox, here or stored");
+    }
+    if (loses_answer(n, FAKE_SUSPEND)) {
+        http_reply_abort(req);
+        return 0;
+    }
+    shown = json_pack("{s:s, s:s}", "id", id, "state", "suspended");
+    return http_reply_json_take(req, 200, shown, e);
+}
+
+static int restore(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    const char *id = http_request_param(req, "id");
+    cleanup_json json_t *body = NULL;
+    json_t *shown;
+    int r = http_body_json(req, 1 << 20, &body, e);
+
+    if (r == 0) {
+        r = enter(req, FAKE_RESTORE, e);
+    }
+    if (r != 1) {
+        return r;
+    }
+    if (!fake_store_has(id)) {
+        return err_set(e, -ENOENT, "not_stored", "nothing is stored of it");
+    }
+    pthread_mutex_lock(&n->mutex);
+    if (!find(n, id) && n->differs && json_get_bool(body, "need_memory", false)) {
+        pthread_mutex_unlock(&n->mutex);
+        return err_set(e, -ENOTSUP, "memory_does_not_fit", "the memory is of another VMM");
+    }
+    n->cold += n->differs;
+    shown = show(find(n, id) ? find(n, id) : make(n, id, "running", NULL));
+    pthread_mutex_unlock(&n->mutex);
+    if (loses_answer(n, FAKE_RESTORE)) {
+        json_decref(shown);
+        http_reply_abort(req);
+        return 0;
+    }
+    return http_reply_json_take(req, 200, shown, e);
+}
+
+static int forget_stored(struct http_request *req, struct err *e)
+{
+    store_set(http_request_param(req, "id"), false);
+    return http_reply_empty(req, 204, e);
 }
 
 static bool known_snapshot(const char *id)
@@ -731,6 +843,9 @@ static const struct http_route routes[] = {
     {"POST", "/v1/sandboxes/{id}/start", start, 0},
     {"POST", "/v1/sandboxes/{id}/pause", pause_one, 0},
     {"POST", "/v1/sandboxes/{id}/resume", resume, 0},
+    {"POST", "/v1/sandboxes/{id}/suspend", suspend, 0},
+    {"POST", "/v1/sandboxes/{id}/restore", restore, 0},
+    {"DELETE", "/v1/sandboxes/{id}/stored", forget_stored, 0},
     {"POST", "/v1/sandboxes/{id}/rollback", rollback, 0},
     {"POST", "/v1/sandboxes/{id}/fork", fork_one, 0},
     {"PATCH", "/v1/sandboxes/{id}/policy", policy, 0},
@@ -1008,4 +1123,21 @@ char *fake_node_stdin_seen(struct fake_node *n, size_t len)
     seen = xstrdup(buf_str(&n->stdin_seen));
     pthread_mutex_unlock(&n->mutex);
     return seen;
+}
+
+void fake_node_differs(struct fake_node *n)
+{
+    pthread_mutex_lock(&n->mutex);
+    n->differs = true;
+    pthread_mutex_unlock(&n->mutex);
+}
+
+unsigned fake_node_cold(struct fake_node *n)
+{
+    unsigned cold;
+
+    pthread_mutex_lock(&n->mutex);
+    cold = n->cold;
+    pthread_mutex_unlock(&n->mutex);
+    return cold;
 }

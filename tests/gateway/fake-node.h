@@ -28,6 +28,8 @@ enum fake_op {
     FAKE_NETWORK,
     FAKE_ASK, /* one question waits in each sandbox: number 7, with the token FAKE_ASK_TOKEN */
     FAKE_END,
+    FAKE_SUSPEND,
+    FAKE_RESTORE,
     FAKE_SNAPSHOT, /* all of /snapshots, /history and /trace */
     FAKE_OP_COUNT_
 };
@@ -67,6 +69,12 @@ unsigned fake_node_made(struct fake_node *n);
 /* How many there are. */
 unsigned fake_node_count(struct fake_node *n);
 bool fake_node_has(struct fake_node *n, const char *id);
+/* The object store of all fake nodes. */
+bool fake_store_has(const char *id);
+/* It refuses memory that comes from elsewhere, and starts afresh from the disk when it may. */
+void fake_node_differs(struct fake_node *n);
+/* How many it has started afresh so. */
+unsigned fake_node_cold(struct fake_node *n);
 /* Behind the gateway's back: makes, loses or changes one. state "" removes it. */
 void fake_node_set(struct fake_node *n, const char *id, const char *state);
 

@@ -147,12 +147,13 @@ static void start_gateway(struct world *w)
         failing.next = failing_next;
     }
     ASSERT(db_open_driver(&failing, strchr(w->url, ':') + 1, &w->db, NULL) == 0);
-    ASSERT(node_client_new("local", node_url, w->client_tls, &w->client, NULL) == 0);
+    ASSERT(fleet_new(&(struct fleet_opts){.home = "local", .url = node_url, .tls = w->client_tls},
+                     &w->fleet, NULL) == 0);
     w->control = control_new(
-        &(struct control_opts){.db = w->db, .node = w->client, .now_ms = world_now, .now_ctx = w});
+        &(struct control_opts){.db = w->db, .fleet = w->fleet, .now_ms = world_now, .now_ctx = w});
     ASSERT(control_share(w->control, NULL) == 0);
     gateway_opts.db = w->db;
-    gateway_opts.node = w->client;
+    gateway_opts.fleet = w->fleet;
     gateway_opts.control = w->control;
     ASSERT(tokens_open(w->dir, &w->tokens, NULL) == 0);
     ASSERT(!db_shared(w->db) || tokens_share(w->tokens, w->db, NULL) == 0);
@@ -178,7 +179,7 @@ static void stop_gateway(struct world *w)
     gateway_free(w->gateway);
     tokens_free(w->tokens);
     control_free(w->control);
-    node_client_free(w->client);
+    fleet_free(w->fleet);
     db_free(w->db);
 }
 

@@ -37,7 +37,7 @@ struct world {
     struct http_tls *client_tls; /* owned; ours */
     struct fake_node *node;      /* owned; NULL in a second gateway: the first one's */
     struct db *db;               /* owned */
-    struct node_client *client;
+    struct fleet *fleet;         /* owned */
     struct control *control;
     struct tokens *tokens; /* owned */
     struct gateway *gateway;

@@ -264,7 +264,7 @@ static void leave_half_a_creation(struct pair *p, const char *owner, int64_t lea
     fake_node_release(p->a.node, FAKE_CREATE);
     ask_join(&create);
     answer_done(&create.answer);
-    ASSERT(node_client_delete(p->a.client, id, &call, NULL) == 0);
+    ASSERT(node_client_delete(fleet_client(p->a.fleet, "local"), id, &call, NULL) == 0);
 
     /* As it was in the middle, in the name of somebody else. */
     snprintf(ret_id, ID_SIZE, "%s", id);

@@ -148,6 +148,7 @@ static int wake(struct inside *in, struct err *e)
     cleanup_free char *id = xstrdup(in->sb.id);
     int r;
 
+    request_about(in->req, &in->sb);
     if (in->sb.observed == SANDBOX_STATE_RUNNING) {
         return 1;
     }
@@ -155,6 +156,9 @@ static int wake(struct inside *in, struct err *e)
         return 0;
     }
     r = control_wake(control, actor_of(in->req), id, &in->sb, e);
+    if (r == 0) {
+        request_about(in->req, &in->sb);
+    }
     return r < 0 ? r : in->sb.observed == SANDBOX_STATE_RUNNING;
 }
 
@@ -164,7 +168,7 @@ static int metrics(struct inside *in, struct err *e)
 {
     struct e2b_usage u;
     int64_t now_ms = control_now_ms(gateway_of(in->req)->control);
-    int r = e2b_usage(in->req, in->sb.id, &u, e);
+    int r = e2b_usage(in->req, &in->sb, &u, e);
 
     if (r < 0) {
         return r;

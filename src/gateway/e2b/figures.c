@@ -46,13 +46,14 @@ void e2b_usage_read(json_t *guest, struct e2b_usage *ret)
     ret->disk_used = MAX(ret->disk_total - json_get_int(disk, "free_bytes", 0), (int64_t)0);
 }
 
-int e2b_usage(struct http_request *req, const char *id, struct e2b_usage *ret, struct err *e)
+int e2b_usage(struct http_request *req, const struct sandbox *sb, struct e2b_usage *ret,
+              struct err *e)
 {
     struct pollfd watch = http_client_pollfd(req);
     struct node_call call = {.deadline_ns = deadline_in_ms(GATEWAY_NODE_MS), .watch = &watch};
-    struct node_ask ask = {.method = "GET", .id = id, .rest = "/guest/metrics"};
+    struct node_ask ask = {.method = "GET", .id = sb->id, .rest = "/guest/metrics"};
     cleanup_json json_t *guest = NULL;
-    int r = node_client_ask(gateway_of(req)->node, &ask, &call, &guest, e);
+    int r = node_client_ask(fleet_client(gateway_of(req)->fleet, sb->node), &ask, &call, &guest, e);
 
     if (r == 0) {
         e2b_usage_read(guest, ret);
@@ -83,7 +84,7 @@ static int measure(struct http_request *req, const struct sandbox *sb, json_t **
     if (sb->observed != SANDBOX_STATE_RUNNING) {
         return 0;
     }
-    r = e2b_usage(req, sb->id, &usage, e);
+    r = e2b_usage(req, sb, &usage, e);
     if (r == 0) {
         *ret = show_usage(&usage, control_now_ms(gateway_of(req)->control));
     }
@@ -167,6 +168,7 @@ static int read_console(struct http_request *req, char **ret, struct err *e)
     if (r < 0) {
         return r;
     }
+    request_about(req, &sb);
     target = xasprintf("/v1/sandboxes/%s/logs", sb.id);
     r = guest_call(req, &(struct guest_call_opts){.method = "GET", .target = target}, &call, e);
     if (r == 0) {

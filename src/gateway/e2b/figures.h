@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "http/server.h"
+#include "model/sandbox.h"
 
 struct e2b_usage {
     int64_t cpu_count;
@@ -19,5 +20,5 @@ struct e2b_usage {
 /* Pure; what is not said, or is no number, counts as 0. */
 void e2b_usage_read(json_t *guest, struct e2b_usage *ret);
 /* Asks a running sandbox. */
-MUST_CHECK int e2b_usage(struct http_request *req, const char *id, struct e2b_usage *ret,
+MUST_CHECK int e2b_usage(struct http_request *req, const struct sandbox *sb, struct e2b_usage *ret,
                          struct err *e);

@@ -71,6 +71,18 @@ static int look(struct builder *b, struct err *e)
     return r;
 }
 
+/* It stays there: nobody moves a sandbox that is being built in. */
+static int find_node(struct builder *b, struct err *e)
+{
+    cleanup_sandbox struct sandbox sb = {0};
+    int r = control_get(b->world->control, b->world->actor, b->id, &sb, e);
+
+    if (r == 0) {
+        b->node = fleet_client(b->world->fleet, sb.node);
+    }
+    return r;
+}
+
 static int made(struct builder *b, int r, struct control_answer *answer, struct err *e)
 {
     if (r == 0) {
@@ -78,7 +90,8 @@ static int made(struct builder *b, int r, struct control_answer *answer, struct 
         free(TAKE_PTR(answer->body));
     }
     if (r == 0) {
-        r = look(b, e);
+        r = find_node(b, e);
+        r = r < 0 ? r : look(b, e);
         if (r < 0) {
             builder_remove(b);
         }
@@ -309,7 +322,7 @@ static int send_command(struct builder *b, const struct builder_command *c, stru
                                         .content_type = "application/json",
                                         .body_length = (int64_t)strlen(text),
                                         .watch = &watch};
-    int r = http_call_new(node_client_http(b->world->node), &opts, ret, e);
+    int r = http_call_new(node_client_http(b->node), &opts, ret, e);
 
     if (r == 0) {
         r = http_call_write(*ret, text, strlen(text), e);
@@ -371,7 +384,7 @@ static int ask_started(struct builder *b, const char *rest, struct http_call **r
     struct pollfd watch = watch_of(b);
     const struct http_call_opts opts = {
         .target = target, .watch = &watch, .deadline_ns = deadline_in_ms(CALL_MS)};
-    int r = http_call_new(node_client_http(b->world->node), &opts, ret, e);
+    int r = http_call_new(node_client_http(b->node), &opts, ret, e);
 
     if (r == 0) {
         r = http_call_head(*ret, e);
@@ -482,7 +495,7 @@ int builder_upload(struct builder *b, int fd, const char *path, struct err *e)
     }
     opts.target = buf_str(&target);
     opts.body_length = (int64_t)st.st_size;
-    r = http_call_new(node_client_http(b->world->node), &opts, &call, e);
+    r = http_call_new(node_client_http(b->node), &opts, &call, e);
     if (r == 0) {
         r = send_file(call, fd, e);
     }

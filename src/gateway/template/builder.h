@@ -15,7 +15,7 @@
 /* Borrowed, all of it: lives longer than the builder. */
 struct builder_world {
     struct db *db;
-    struct node_client *node;
+    struct fleet *fleet;
     struct control *control;
     const struct control_actor *actor;
     const char *build; /* its id */
@@ -25,6 +25,7 @@ struct builder_world {
 struct builder {
     const struct builder_world *world;
     char id[ID_SIZE];                      /* of the sandbox; "": none yet */
+    struct node_client *node;              /* borrowed: its; once it is made */
     char default_user[TEMPLATE_USER_SIZE]; /* who acts when nobody is said */
     bool shell_is_bash;
     char started[ID_SIZE]; /* the detached command; "": none yet */

@@ -28,13 +28,22 @@ int template_not_found(const char *text, struct err *e)
 
 /* --- the node's --- */
 
-int template_node_list(struct http_request *req, json_t **ret, struct err *e)
+/* The templates of all nodes: those of one name are one. */
+struct gathering {
+    struct http_request *req; /* borrowed */
+    json_t *list;             /* owned */
+    bool answered;
+    struct err why; /* of the first node that did not answer */
+};
+
+static int ask_templates(struct http_request *req, struct node_client *node, json_t **ret,
+                         struct err *e)
 {
     struct pollfd watch = http_client_pollfd(req);
     struct node_call call = {.deadline_ns = deadline_in_ms(GATEWAY_NODE_MS), .watch = &watch};
     cleanup_json json_t *answer = NULL;
     json_t *list;
-    int r = node_client_get(gateway_of(req)->node, "/v1/templates", &call, &answer, e);
+    int r = node_client_get(node, "/v1/templates", &call, &answer, e);
 
     if (r < 0) {
         return r;
@@ -45,6 +54,46 @@ int template_node_list(struct http_request *req, json_t **ret, struct err *e)
     }
     *ret = json_incref(list);
     return 0;
+}
+
+static int gather(void *ctx, struct node_client *node)
+{
+    struct gathering *g = ctx;
+    cleanup_json json_t *list = NULL;
+    struct err why = {0};
+    json_t *entry;
+    size_t i;
+    int r = ask_templates(g->req, node, &list, &why);
+
+    if (r < 0) {
+        g->why = g->why.code ? g->why : why;
+        return r == -ECANCELED ? r : 0;
+    }
+    g->answered = true;
+    json_array_foreach(list, i, entry)
+    {
+        if (!template_node_entry(g->list, json_get_string(entry, "name", ""))) {
+            json_array_append(g->list, entry);
+        }
+    }
+    return 0;
+}
+
+int template_node_list(struct http_request *req, json_t **ret, struct err *e)
+{
+    struct gathering g = {.req = req, .list = json_array()};
+    int r = fleet_each(gateway_of(req)->fleet, gather, &g);
+
+    if (r == 0 && g.answered) {
+        *ret = g.list;
+        return 0;
+    }
+    json_decref(g.list);
+    if (g.why.code == 0) {
+        return err_set(e, -EHOSTDOWN, "node_unavailable", "there is no node: try again");
+    }
+    *e = g.why;
+    return g.why.code;
 }
 
 json_t *template_node_entry(json_t *list, const char *name)

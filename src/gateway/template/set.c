@@ -233,7 +233,7 @@ static void *work(void *arg)
     struct job *job = arg;
     struct builds *b = job->builds;
     const struct builder_world world = {.db = b->opts.db,
-                                        .node = b->opts.node,
+                                        .fleet = control_fleet(b->opts.control),
                                         .control = b->opts.control,
                                         .actor = &job->wish.actor,
                                         .build = job->wish.row.id,

@@ -23,7 +23,6 @@ struct builds;
 
 struct builds_opts {
     struct db *db;             /* borrowed: lives longer */
-    struct node_client *node;  /* borrowed: lives longer */
     struct control *control;   /* borrowed: lives longer */
     const struct files *files; /* borrowed: lives longer */
 };

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Back from the object store, on whatever node fits; and from one node to another, which is the same after a suspend.
+ *
+ * One owner at every step. The row names the node before that node is asked. It names another one only after the node before
+ * has said no, which means that it has left nothing, or when nobody was there to be asked. An answer that was lost ends the
+ * search: the row stays "restoring" on that node, and whoever goes on asks that node first. What a node has of a sandbox
+ * whose row names another node, the reconciler removes.
+ *
+ * Memory first: as long as there is a choice, nodes are asked to refuse when they cannot run the memory; only when all
+ * have, one may start it afresh from its disk.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "control/place.h"
+#include "control/private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct restore {
+    struct control *c;
+    const char *id;
+    struct busy_hold *hold;
+    char organisation[ID_SIZE];
+    struct place place; /* the search; not used where there is nothing to choose */
+    bool chooses;
+    bool memory_first;
+    char node[SANDBOX_NODE_SIZE];   /* which is asked */
+    char was_on[SANDBOX_NODE_SIZE]; /* before */
+    struct fleet_origin origin;     /* what its memory is likely to need */
+    struct node_call call;          /* how the last one went */
+};
+
+static void init_restore(struct restore *rs, struct control *c, const struct sandbox *seen,
+                         bool elsewhere)
+{
+    rs->c = c;
+    rs->id = seen->id;
+    rs->chooses = elsewhere || fleet_chooses(c->fleet);
+    rs->memory_first = rs->chooses;
+    snprintf(rs->was_on, sizeof(rs->was_on), "%s",
+             seen->node[0] ? seen->node : fleet_home(c->fleet));
+    memcpy(rs->node, rs->was_on, sizeof(rs->node));
+    fleet_origin(c->fleet, seen->node, &rs->origin);
+    rs->place = (struct place){
+        .fleet = c->fleet,
+        .wish =
+            {
+                .shape = seen->shape,
+                .template_name = seen->template_name,
+                .stored = true,
+                .accel = rs->origin.accel,
+                .vmm = rs->origin.vmm,
+                .cpu = rs->origin.cpu,
+                .was_on = rs->was_on,
+                .avoid = elsewhere ? rs->was_on : NULL,
+            },
+    };
+}
+
+static int no_node(struct err *e)
+{
+    return err_set(e, -ENOMEM, "no_capacity", "no node takes sandboxes just now: try again later");
+}
+
+/* 1: rs->node is the next one. 0: there is none. */
+static int next_node(struct restore *rs)
+{
+    if (!rs->chooses) {
+        return 0;
+    }
+    if (place_next(&rs->place, rs->node) == 1) {
+        return 1;
+    }
+    if (!rs->memory_first) {
+        return 0;
+    }
+    rs->memory_first = false; /* again, all of them */
+    rs->place.n_tried = 0;
+    return place_next(&rs->place, rs->node);
+}
+
+static int ask(struct restore *rs, struct node_sandbox *ret, struct err *e)
+{
+    cleanup_json json_t *body =
+        json_pack("{s:s, s:b}", "organisation", rs->organisation, "need_memory", rs->memory_first);
+    struct pollfd cancel = {.fd = busy_cancel_fd(rs->hold), .events = POLLIN};
+    int r;
+
+    ASSERT(body);
+    rs->call =
+        (struct node_call){.deadline_ns = deadline_in_ms(CONTROL_TRANSFER_MS), .watch = &cancel};
+    r = node_client_act(fleet_client(rs->c->fleet, rs->node), rs->id, "restore", body, &rs->call,
+                        ret, /* ret_json */ NULL, e);
+    rs->call.watch = NULL;
+    if (r == -ECANCELED && busy_cancelled(rs->hold)) {
+        return control_deleted_meanwhile(e);
+    }
+    return r;
+}
+
+static int decide_next(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
+{
+    const struct restore *rs = ctx;
+
+    if (sb->desired == SANDBOX_STATE_DELETED) {
+        return control_not_found(e);
+    }
+    if (sb->observed !=
+        SANDBOX_STATE_RESTORING) { /* we hold it: only a gateway that was taken for dead */
+        return err_set(e, -ESTALE, "wrong_state", "the sandbox became %s while it was restored",
+                       sandbox_state_name(sb->observed));
+    }
+    memcpy(sb->node, rs->node, sizeof(sb->node));
+    sb->changed_at_ms = control_now_ms(c);
+    return 1;
+}
+
+static bool may_go_elsewhere(const struct restore *rs, const struct err *e)
+{
+    return place_is_full(&rs->call, e) ||
+           (rs->call.refused && str_eq(e->reason, "memory_does_not_fit"));
+}
+
+/* Asks one node after the other; rs->node has been written already. */
+static int search(struct restore *rs, struct node_sandbox *ret, struct err *e)
+{
+    const struct log_ctx log = {.sandbox = rs->id};
+    const struct control_change change = {.id = rs->id, .decide = decide_next, .ctx = rs};
+    char was[SANDBOX_NODE_SIZE];
+    struct err why = {0};
+    int r;
+
+    for (;;) {
+        why = (struct err){0};
+        r = ask(rs, ret, &why);
+        memcpy(was, rs->node, sizeof(was));
+        if (r == 0 || !may_go_elsewhere(rs, &why) || next_node(rs) == 0) {
+            break;
+        }
+        log_info(&log, "node '%s' does not restore it (%s), asking '%s'", was, why.msg, rs->node);
+        r = control_change(rs->c, &change, /* ret */ NULL, &why);
+        if (r < 0) {
+            break;
+        }
+    }
+    if (r < 0 && e) {
+        *e = why;
+    }
+    return r;
+}
+
+/* ---- the row ---- */
+
+struct begin {
+    const struct restore *rs; /* borrowed */
+    bool from_lost;           /* whatever it was on a node that is lost */
+    bool keep_desired;
+    unsigned by;
+    enum sandbox_state was_observed; /* out */
+    enum sandbox_state was_desired;  /* out */
+};
+
+/* A node that is gone: what it had is not there. */
+static bool lose(struct control *c, struct sandbox *sb)
+{
+    const unsigned live = 1u << SANDBOX_STATE_RUNNING | 1u << SANDBOX_STATE_PAUSING |
+                          1u << SANDBOX_STATE_PAUSED | 1u << SANDBOX_STATE_RESUMING |
+                          1u << SANDBOX_STATE_SUSPENDING | 1u << SANDBOX_STATE_RESTORING |
+                          1u << SANDBOX_STATE_FAILED;
+
+    if (!(live & (1u << sb->observed))) {
+        return false;
+    }
+    if (sb->observed != SANDBOX_STATE_FAILED) {
+        sandbox_move(
+            sb, (struct sandbox_move){SANDBOX_STATE_FAILED, SANDBOX_BY_NODE, control_now_ms(c)},
+            "its node is lost");
+    }
+    return true;
+}
+
+static int decide_begin_restore(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
+{
+    struct begin *b = ctx;
+
+    if (sb->desired == SANDBOX_STATE_DELETED) {
+        return control_not_found(e);
+    }
+    b->was_observed = sb->observed;
+    b->was_desired = sb->desired;
+    if (b->from_lost) {
+        if (!str_eq(sb->node, b->rs->was_on)) {
+            return 0; /* somebody has done it */
+        }
+        if (sb->observed != SANDBOX_STATE_SUSPENDED && !lose(c, sb)) {
+            return err_set(e, -ESTALE, "wrong_state", "a sandbox that is %s has nothing stored",
+                           sandbox_state_name(sb->observed));
+        }
+    } else if (sb->observed == SANDBOX_STATE_RUNNING || sb->observed == SANDBOX_STATE_RESTORING) {
+        sb->desired = b->keep_desired ? sb->desired : SANDBOX_STATE_RUNNING;
+        return sb->desired != b->was_desired;
+    } else if (sb->observed != SANDBOX_STATE_SUSPENDED) {
+        return err_set(e, -ESTALE, "wrong_state", "a sandbox that is %s cannot be restored",
+                       sandbox_state_name(sb->observed));
+    }
+    sb->desired = b->keep_desired ? sb->desired : SANDBOX_STATE_RUNNING;
+    memcpy(sb->node, b->rs->node, sizeof(sb->node));
+    sandbox_move(sb,
+                 (struct sandbox_move){SANDBOX_STATE_RESTORING,
+                                       b->from_lost ? SANDBOX_BY_POLICY : b->by, control_now_ms(c)},
+                 NULL);
+    return 1;
+}
+
+struct finish {
+    const struct restore *rs; /* borrowed */
+    enum sandbox_state to;
+    enum sandbox_state desired;
+    const char *node; /* it is on; borrowed */
+    const char *reason;
+    const struct node_sandbox *seen; /* may be NULL */
+};
+
+static int decide_finish(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
+{
+    const struct finish *f = ctx;
+
+    if (sb->desired == SANDBOX_STATE_DELETED) {
+        return control_not_found(e);
+    }
+    if (sb->observed != SANDBOX_STATE_RESTORING) {
+        return 0; /* the reconciler saw it first */
+    }
+    sandbox_move(sb, (struct sandbox_move){f->to, SANDBOX_BY_NODE, control_now_ms(c)}, f->reason);
+    sb->desired = f->desired;
+    snprintf(sb->node, sizeof(sb->node), "%s", f->node);
+    if (f->seen) {
+        snprintf(sb->accel, sizeof(sb->accel), "%s", f->seen->accel);
+        sb->started_at_ms = f->seen->started_at_ms ? f->seen->started_at_ms : control_now_ms(c);
+    }
+    return 1;
+}
+
+static int finish(struct restore *rs, struct finish *f, const char *project, struct err *e)
+{
+    const struct control_change change = {
+        .id = rs->id, .project = project, .decide = decide_finish, .ctx = f};
+
+    return control_change(rs->c, &change, /* ret */ NULL, e);
+}
+
+/* Nothing of it is anywhere but in the store: as it was before. */
+static void take_back(struct restore *rs, const struct begin *b, const struct err *why)
+{
+    struct finish f = {
+        .rs = rs,
+        .to = b->from_lost ? SANDBOX_STATE_FAILED : SANDBOX_STATE_SUSPENDED,
+        .desired = b->was_desired,
+        .node = rs->was_on,
+        .reason = b->from_lost ? why->msg : NULL,
+    };
+    bool nothing_there = rs->call.refused || (rs->chooses && rs->call.unreached);
+
+    if (nothing_there && b->was_observed != SANDBOX_STATE_RESTORING) {
+        /* The first error is the one to tell. */
+        IGNORE_RESULT(finish(rs, &f, /* project */ NULL, /* e */ NULL));
+    }
+    control_kick(rs->c);
+}
+
+/* seen: the row as it was read last; held. The search has its first candidate in rs->node. */
+static int run(struct restore *rs, struct begin *b, const struct control_actor *actor,
+               struct err *e)
+{
+    cleanup_sandbox struct sandbox sb = {0};
+    const struct control_change change = {.id = rs->id,
+                                          .project = actor ? actor->project : NULL,
+                                          .decide = decide_begin_restore,
+                                          .ctx = b,
+                                          .actor = actor,
+                                          .action = "sandbox.restore"};
+    struct node_sandbox node = {0};
+    struct finish f = {.rs = rs, .to = SANDBOX_STATE_RUNNING, .node = rs->node, .seen = &node};
+    struct err why = {0};
+    int r = control_change(rs->c, &change, &sb, e);
+
+    if (r < 0 || sb.observed != SANDBOX_STATE_RESTORING) {
+        return r;
+    }
+    if (b->was_observed == SANDBOX_STATE_RESTORING && !b->from_lost) {
+        /* Another gateway died over it: that node knows what is left to do. */
+        memcpy(rs->node, sb.node, sizeof(rs->node));
+    }
+    r = search(rs, &node, &why);
+    if (r < 0) {
+        if (!str_eq(why.reason, "sandbox_deleted")) {
+            take_back(rs, b, &why);
+        }
+        if (e) {
+            *e = why;
+        }
+        return r;
+    }
+    f.desired = sb.desired;
+    return finish(rs, &f, actor ? actor->project : NULL, e);
+}
+
+int control_restore_held(struct control *c, const struct control_actor *actor,
+                         const struct sandbox *seen, struct busy_hold *hold, unsigned by,
+                         struct err *e)
+{
+    struct restore rs = {.hold = hold};
+    struct begin b = {.rs = &rs, .by = by};
+    int r = actor->organisation[0]
+                ? str_copy(rs.organisation, sizeof(rs.organisation), actor->organisation)
+                : control_organisation(c, seen->project, rs.organisation, e);
+
+    if (r < 0) {
+        return r;
+    }
+    init_restore(&rs, c, seen, /* elsewhere */ false);
+    if (rs.chooses && seen->observed == SANDBOX_STATE_SUSPENDED && next_node(&rs) == 0) {
+        return no_node(e);
+    }
+    return run(&rs, &b, actor, e);
+}
+
+/* ---- to another node ---- */
+
+static int move_lost(struct control *c, const struct sandbox *seen, struct busy_hold *hold,
+                     struct err *e)
+{
+    struct restore rs = {.hold = hold};
+    struct begin b = {.rs = &rs, .from_lost = true, .keep_desired = true, .by = SANDBOX_BY_POLICY};
+    int r = control_organisation(c, seen->project, rs.organisation, e);
+
+    if (r < 0) {
+        return r;
+    }
+    init_restore(&rs, c, seen, /* elsewhere */ true);
+    return next_node(&rs) == 0 ? no_node(e) : run(&rs, &b, /* actor */ NULL, e);
+}
+
+static int decide_nowhere(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
+{
+    (void)c;
+    (void)e;
+    if (sb->desired == SANDBOX_STATE_DELETED || sb->observed != SANDBOX_STATE_SUSPENDED ||
+        !str_eq(sb->node, ctx)) {
+        return 0;
+    }
+    sb->node[0] = '\0';
+    return 1;
+}
+
+/* What sleeps in the store is on no node; a request wakes it wherever it fits. */
+static int forget_node(struct control *c, const struct sandbox *seen, struct err *e)
+{
+    char node[SANDBOX_NODE_SIZE];
+    const struct control_change change = {.id = seen->id, .decide = decide_nowhere, .ctx = node};
+
+    memcpy(node, seen->node, sizeof(node));
+    return control_change(c, &change, /* ret */ NULL, e);
+}
+
+static int restore_elsewhere(struct control *c, const struct sandbox *seen, struct busy_hold *hold,
+                             struct err *e)
+{
+    struct restore rs = {.hold = hold};
+    struct begin b = {.rs = &rs, .keep_desired = true, .by = SANDBOX_BY_POLICY};
+    int r = control_organisation(c, seen->project, rs.organisation, e);
+
+    if (r < 0) {
+        return r;
+    }
+    init_restore(&rs, c, seen, /* elsewhere */ true);
+    if (seen->observed == SANDBOX_STATE_SUSPENDED && next_node(&rs) == 0) {
+        return no_node(e);
+    }
+    return run(&rs, &b, /* actor */ NULL, e);
+}
+
+static int move_held(struct control *c, const char *id, const struct control_move *how,
+                     struct busy_hold *hold, struct err *e)
+{
+    const unsigned moves = 1u << SANDBOX_STATE_RUNNING | 1u << SANDBOX_STATE_PAUSED;
+    cleanup_sandbox struct sandbox sb = {0};
+    bool was_paused;
+    int r = db_sandbox_get(c->db, id, /* project */ NULL, &sb, e);
+
+    if (r < 0 || sb.desired == SANDBOX_STATE_DELETED) {
+        return r == -ENOENT || r == 0 ? control_not_found(e) : r;
+    }
+    if (!str_eq(sb.node, how->from)) {
+        return 0;
+    }
+    was_paused = sb.observed == SANDBOX_STATE_PAUSED;
+    if (how->lost && sb.observed != SANDBOX_STATE_SUSPENDED) {
+        return move_lost(c, &sb, hold, e);
+    }
+    if (moves & (1u << sb.observed)) {
+        r = control_suspend_held(c, &sb, hold, how->drop_snapshots, e);
+        if (r == 0) {
+            sandbox_done(&sb);
+            r = db_sandbox_get(c->db, id, /* project */ NULL, &sb, e);
+        }
+        if (r < 0) {
+            return r;
+        }
+    }
+    if (sb.observed == SANDBOX_STATE_RESTORING ||
+        (sb.observed == SANDBOX_STATE_SUSPENDED && sb.desired == SANDBOX_STATE_RUNNING &&
+         !was_paused)) {
+        return restore_elsewhere(c, &sb, hold, e);
+    }
+    if (sb.observed == SANDBOX_STATE_SUSPENDED) {
+        return forget_node(c, &sb, e);
+    }
+    return err_set(e, -ESTALE, "wrong_state", "a sandbox that is %s cannot be moved",
+                   sandbox_state_name(sb.observed));
+}
+
+int control_move(struct control *c, const char *id, const struct control_move *how, struct err *e)
+{
+    CLEANUP(busy_leavep) struct busy_hold *hold = NULL;
+    int r;
+
+    ASSERT(c && id && how && how->from);
+    r = busy_enter(c->busy, id, 0, deadline_in_ms(CONTROL_CHANGE_MS), &hold, e);
+    return r < 0 ? r : move_held(c, id, how, hold, e);
+}

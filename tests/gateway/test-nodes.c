@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One gateway and three nodes: requests go where the row says, creations where there is room, suspended ones wherever they fit;
+ * at most one node has a sandbox, whatever fails. FIELD notes F10, F11.
+ */
+#include <stdio.h>
+
+#include "harness.h"
+
+#define NODES 3
+
+static const char *const names[NODES] = {"local", "node-b", "node-c"};
+
+struct nodes {
+    struct world w;
+    struct fake_node *node[NODES]; /* the first one is the world's */
+    char socket[NODES][64];
+};
+
+/* As a node would say it; those further down have less room. */
+static void tell(struct nodes *t, int i, bool alive, enum schedule_wanted wanted)
+{
+    cleanup_free char *url = xasprintf("unix:%s", t->socket[i]);
+    cleanup_json json_t *told =
+        json_pack("{s:i, s:i, s:i, s:I, s:i, s:{s:i}, s:s, s:s, s:[ss]}", "cpus", 8, "memory_mib",
+                  10000, "memory_free_mib", 9000 - i * 1000, "pool_free_bytes", (json_int_t)1 << 40,
+                  "sandboxes", 0, "limits", "sandboxes_max", 1000, "accel", "tcg", "vmm_version",
+                  "10.0", "templates", "tiny", "debian");
+
+    ASSERT(told);
+    ASSERT(
+        fleet_put(t->w.fleet,
+                  &(struct fleet_news){
+                      .name = names[i], .url = url, .wanted = wanted, .alive = alive, .told = told},
+                  NULL) == 0);
+}
+
+static void nodes_init(struct nodes *t)
+{
+    world_init(&t->w);
+    t->node[0] = t->w.node;
+    snprintf(t->socket[0], sizeof(t->socket[0]), "%s", t->w.socket);
+    for (int i = 0; i < NODES; i++) {
+        if (i > 0) {
+            snprintf(t->socket[i], sizeof(t->socket[i]), "%s/%s", t->w.dir, names[i]);
+            t->node[i] = fake_node_start(t->socket[i]);
+        }
+        tell(t, i, /* alive */ true, SCHEDULE_ACTIVE);
+    }
+}
+
+static void nodes_done(struct nodes *t)
+{
+    for (int i = 1; i < NODES; i++) {
+        if (t->node[i]) {
+            fake_node_stop(t->node[i]);
+        }
+    }
+    world_done(&t->w);
+}
+#define NODES_WORLD(t_) \
+    CLEANUP(nodes_done) struct nodes t_ = {0}; \
+    nodes_init(&t_)
+
+static int where(struct nodes *t, const char *id)
+{
+    int found = -1;
+
+    for (int i = 0; i < NODES; i++) {
+        if (t->node[i] && fake_node_has(t->node[i], id)) {
+            CHECK_INT(found, -1); /* never on two */
+            found = i;
+        }
+    }
+    return found;
+}
+
+/* The row's node. */
+static int row_node(struct nodes *t, const char *id)
+{
+    cleanup_sandbox struct sandbox sb = {0};
+
+    ASSERT(db_sandbox_get(t->w.db, id, NULL, &sb, NULL) == 0);
+    for (int i = 0; i < NODES; i++) {
+        if (str_eq(sb.node, names[i])) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static int post(struct nodes *t, const char *id, const char *what, const char *body)
+{
+    cleanup_free char *target = xasprintf("/v1/sandboxes/%s%s", id, what);
+    cleanup_answer struct answer a = alice(&t->w, "POST", target, body);
+
+    return a.status;
+}
+
+static void check_state(struct nodes *t, const char *id, const char *want)
+{
+    char state[24];
+
+    world_state(&t->w, id, state);
+    CHECK_STR(state, want);
+}
+
+static void a_creation_goes_where_room_is(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(where(&t, id), 0);
+    tell(&t, 0, true, SCHEDULE_CORDONED);
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(where(&t, id), 1);
+    CHECK_INT(row_node(&t, id), 1);
+    tell(&t, 1, /* alive */ false, SCHEDULE_ACTIVE);
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(where(&t, id), 2);
+    tell(&t, 2, true, SCHEDULE_DRAINING);
+    {
+        cleanup_answer struct answer a =
+            alice(&t.w, "POST", "/v1/sandboxes", "{\"template\":\"tiny\"}");
+
+        CHECK_INT(a.status, 503);
+        CHECK_STR(answer_code(&a), "no_capacity");
+    }
+    CHECK_INT(world_rows(&t.w), 3);
+}
+
+static void a_full_node_passes_a_creation_on(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    fake_node_fault(t.node[0], FAKE_CREATE, FAKE_ERROR);
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(where(&t, id), 1);
+    CHECK_INT(row_node(&t, id), 1);
+    fake_node_fault(t.node[1], FAKE_CREATE, FAKE_ERROR);
+    fake_node_fault(t.node[2], FAKE_CREATE, FAKE_ERROR);
+    {
+        cleanup_answer struct answer a =
+            alice(&t.w, "POST", "/v1/sandboxes", "{\"template\":\"tiny\"}");
+
+        CHECK_INT(a.status, 503);
+        CHECK_STR(answer_code(&a), "no_capacity");
+    }
+    CHECK_INT(world_rows(&t.w), 1);
+    CHECK_INT(fake_node_asked(t.node[2], FAKE_CREATE), 1);
+}
+
+static void a_node_that_is_not_there_passes_a_creation_on(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    world_stop_node(&t.w);
+    t.node[0] = NULL;
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(where(&t, id), 1);
+}
+
+/* It may have made it: nobody else is asked, and what there is of it goes. */
+static void a_lost_answer_is_not_asked_of_another_node(void)
+{
+    NODES_WORLD(t);
+    cleanup_answer struct answer a = {0};
+
+    fake_node_fault(t.node[0], FAKE_CREATE, FAKE_LOST);
+    a = alice(&t.w, "POST", "/v1/sandboxes", "{\"template\":\"tiny\"}");
+    CHECK_INT(a.status, 503);
+    CHECK_INT(fake_node_asked(t.node[1], FAKE_CREATE), 0);
+    CHECK_INT(fake_node_count(t.node[0]), 0);
+    CHECK_INT(world_rows(&t.w), 0);
+}
+
+static void requests_go_to_the_row_s_node(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    tell(&t, 0, true, SCHEDULE_CORDONED);
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(post(&t, id, "/pause", NULL), 200);
+    CHECK_INT(fake_node_asked(t.node[1], FAKE_PAUSE), 1);
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    fake_node_guest_answer(t.node[1], 200, "application/json", "{}", 2);
+    {
+        cleanup_free char *target = xasprintf("/v1/sandboxes/%s/metrics", id);
+        cleanup_answer struct answer a = alice(&t.w, "GET", target, NULL);
+
+        CHECK_INT(a.status, 200);
+    }
+    CHECK_INT(fake_node_asked(t.node[1], FAKE_GUEST), 1);
+    CHECK_INT(post(&t, id, "/fork", "{\"count\":2}"), 201);
+    CHECK_INT(fake_node_count(t.node[1]), 3);
+    CHECK_INT(post(&t, id, "/stop", NULL), 200);
+    CHECK_INT(post(&t, id, "/start", NULL), 200);
+    {
+        cleanup_free char *target = xasprintf("/v1/sandboxes/%s", id);
+        cleanup_answer struct answer a = alice(&t.w, "DELETE", target, NULL);
+
+        CHECK_INT(a.status, 204);
+    }
+    CHECK_INT(fake_node_count(t.node[1]), 2);
+    CHECK_INT(fake_node_asked(t.node[0], FAKE_GUEST) + fake_node_asked(t.node[0], FAKE_PAUSE) +
+                  fake_node_asked(t.node[0], FAKE_DELETE),
+              0);
+}
+
+/* Invariant 3, node by node. */
+static void a_node_that_cannot_be_asked_is_not_empty(void)
+{
+    NODES_WORLD(t);
+    char on_a[ID_SIZE];
+    char on_b[ID_SIZE];
+
+    world_make(&t.w, ALICE, on_a);
+    tell(&t, 0, true, SCHEDULE_CORDONED);
+    world_make(&t.w, ALICE, on_b);
+    fake_node_set(t.node[2], "s0000000000000000009", "running");
+    fake_node_fault(t.node[1], FAKE_LIST, FAKE_NONSENSE);
+    fake_node_set(t.node[0], on_a, "");
+    CHECK(control_reconcile(t.w.control, NULL) < 0);
+    check_state(&t, on_b, "running");
+    check_state(&t, on_a, "failed");                          /* the others are compared */
+    CHECK(!fake_node_has(t.node[2], "s0000000000000000009")); /* all of them */
+    CHECK(!control_health(t.w.control).node_ok);
+    fake_node_fault(t.node[1], FAKE_LIST, FAKE_FINE);
+    CHECK_INT(control_reconcile(t.w.control, NULL), 0);
+    CHECK(control_health(t.w.control).node_ok);
+}
+
+static void what_a_sandbox_left_behind_goes_but_not_what_is_stored(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    tell(&t, 0, true, SCHEDULE_CORDONED);
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(where(&t, id), 1);
+    fake_node_set(t.node[0], id, "running"); /* the first node comes back with it */
+    CHECK_INT(control_reconcile(t.w.control, NULL), 0);
+    CHECK_INT(where(&t, id), 1);
+    CHECK(fake_store_has(id));
+    check_state(&t, id, "running");
+}
+
+static void suspended_here_resumes_there(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(where(&t, id), -1);
+    world_stop_node(&t.w); /* whatever becomes of it */
+    t.node[0] = NULL;
+    tell(&t, 0, /* alive */ false, SCHEDULE_ACTIVE);
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(where(&t, id), 1);
+    CHECK_INT(row_node(&t, id), 1);
+    check_state(&t, id, "running");
+}
+
+static void memory_that_fits_nowhere_starts_from_the_disk_in_the_end(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    fake_node_differs(t.node[0]);
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(where(&t, id), 1); /* the next one has what it needs */
+    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    fake_node_differs(t.node[1]);
+    fake_node_differs(t.node[2]);
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    CHECK(where(&t, id) >= 0);
+    CHECK_INT(fake_node_cold(t.node[0]) + fake_node_cold(t.node[1]) + fake_node_cold(t.node[2]), 1);
+}
+
+static void a_restore_whose_answer_is_lost_stays_on_its_node(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    fake_node_fault(t.node[0], FAKE_RESTORE, FAKE_LOST);
+    CHECK_INT(post(&t, id, "/resume", NULL), 503);
+    CHECK_INT(where(&t, id), 0);
+    CHECK_INT(fake_node_asked(t.node[1], FAKE_RESTORE), 0);
+    tell(&t, 0, true, SCHEDULE_CORDONED); /* also when it would not be chosen now */
+    fake_node_fault(t.node[0], FAKE_RESTORE, FAKE_FINE);
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(where(&t, id), 0);
+    CHECK_INT(row_node(&t, id), 0);
+}
+
+static void a_restore_that_all_refuse_leaves_it_suspended(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    for (int i = 0; i < NODES; i++) {
+        fake_node_fault(t.node[i], FAKE_RESTORE, FAKE_ERROR);
+    }
+    CHECK_INT(post(&t, id, "/resume", NULL), 503);
+    check_state(&t, id, "suspended");
+    CHECK_INT(row_node(&t, id), 0);
+    fake_node_fault(t.node[2], FAKE_RESTORE, FAKE_FINE);
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(where(&t, id), 2);
+}
+
+/* --- moving --- */
+
+static void a_running_one_is_moved(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(control_move(t.w.control, id, &(struct control_move){.from = "local"}, NULL), 0);
+    CHECK_INT(where(&t, id), 1);
+    CHECK_INT(row_node(&t, id), 1);
+    check_state(&t, id, "running");
+    CHECK_INT(control_move(t.w.control, id, &(struct control_move){.from = "local"}, NULL), 0);
+    CHECK_INT(where(&t, id), 1); /* it is not there any more */
+}
+
+static void one_that_sleeps_is_not_woken(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(post(&t, id, "/pause", NULL), 200);
+    CHECK_INT(control_move(t.w.control, id, &(struct control_move){.from = "local"}, NULL), 0);
+    check_state(&t, id, "suspended");
+    CHECK_INT(row_node(&t, id), -1);
+    tell(&t, 0, true, SCHEDULE_CORDONED);
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(where(&t, id), 1);
+}
+
+static void what_a_lost_node_ran_is_restored_once(void)
+{
+    NODES_WORLD(t);
+    const struct control_move lost = {.from = "local", .lost = true};
+    char id[ID_SIZE];
+    char never[ID_SIZE];
+    struct err e = {0};
+
+    world_make(&t.w, ALICE, id);
+    world_make(&t.w, ALICE, never);
+    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(where(&t, id), 0);
+    tell(&t, 0, /* alive */ false, SCHEDULE_ACTIVE);
+    fake_node_fault(t.node[1], FAKE_RESTORE, FAKE_LOST); /* and the first attempt is cut */
+    fake_node_set(t.node[0], id, "");                    /* it is fenced */
+    CHECK(control_move(t.w.control, id, &lost, NULL) < 0);
+    CHECK_INT(row_node(&t, id), 1);
+    fake_node_fault(t.node[1], FAKE_RESTORE, FAKE_FINE);
+    CHECK_INT(control_move(t.w.control, id, &lost, NULL), 0); /* it is not there any more */
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(where(&t, id), 1);
+    check_state(&t, id, "running");
+
+    CHECK_INT(control_move(t.w.control, never, &lost, &e), -ENOENT);
+    CHECK_STR(e.reason, "not_stored");
+    CHECK_INT(row_node(&t, never), 0); /* its disk may come back */
+    tell(&t, 0, /* alive */ true, SCHEDULE_ACTIVE);
+    CHECK_INT(control_reconcile(t.w.control, NULL), 0);
+    check_state(&t, never, "running");
+    CHECK(fake_store_has(id));
+}
+
+static void templates_of_all_nodes_are_listed(void)
+{
+    NODES_WORLD(t);
+    cleanup_answer struct answer a = {0};
+
+    world_stop_node(&t.w);
+    t.node[0] = NULL;
+    a = alice(&t.w, "GET", "/v1/templates", NULL);
+    CHECK_INT(a.status, 200);
+}
+
+TEST_MAIN(T(a_creation_goes_where_room_is), T(a_full_node_passes_a_creation_on),
+          T(a_node_that_is_not_there_passes_a_creation_on),
+          T(a_lost_answer_is_not_asked_of_another_node), T(requests_go_to_the_row_s_node),
+          T(a_node_that_cannot_be_asked_is_not_empty),
+          T(what_a_sandbox_left_behind_goes_but_not_what_is_stored),
+          T(suspended_here_resumes_there),
+          T(memory_that_fits_nowhere_starts_from_the_disk_in_the_end),
+          T(a_restore_whose_answer_is_lost_stays_on_its_node),
+          T(a_restore_that_all_refuse_leaves_it_suspended), T(a_running_one_is_moved),
+          T(one_that_sleeps_is_not_woken), T(what_a_lost_node_ran_is_restored_once),
+          T(templates_of_all_nodes_are_listed))
