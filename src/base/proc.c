@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -138,6 +139,22 @@ int proc_start_time(pid_t pid, uint64_t *ret)
     }
     *ret = strtoull(at + 1, NULL, 10);
     return 0;
+}
+
+int proc_watch_signals(const int signals[], struct err *e)
+{
+    sigset_t set;
+    int fd;
+
+    sigemptyset(&set);
+    for (; *signals; signals++) {
+        sigaddset(&set, *signals);
+    }
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR) {
+        return err_wrap(e, -errno, "blocking signals");
+    }
+    fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd < 0 ? err_wrap(e, -errno, "watching signals") : fd;
 }
 
 int proc_raise_descriptor_limit(void)

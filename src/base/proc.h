@@ -28,6 +28,11 @@ MUST_CHECK int proc_spawn(const struct proc_spec *spec, struct proc *ret, struct
 MUST_CHECK int proc_wait(struct proc *proc, uint64_t deadline_ns, int *ret_status);
 /* Signals through the pidfd; 0 also when it has ended. */
 void proc_signal(const struct proc *proc, int signo);
+/*
+ * Blocks these signals (ended by 0) for this thread and those that it starts, and ignores SIGPIPE. The caller's
+ * descriptor can be read when one has come (signalfd(2)); it never makes a read wait.
+ */
+MUST_CHECK int proc_watch_signals(const int signals[], struct err *e);
 /* For a service that holds many connections: as many open files as it may have. */
 MUST_CHECK int proc_raise_descriptor_limit(void);
 /* Clock ticks since boot at which pid started (/proc/PID/stat field 22). -ESRCH. */

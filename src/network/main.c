@@ -27,7 +27,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define PROGRAM "space-network-gateway"
@@ -144,21 +143,6 @@ static void raise_descriptor_limit(void)
     }
 }
 
-static int watch_signals(struct err *e)
-{
-    sigset_t set;
-    int fd;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR) {
-        return err_wrap(e, -errno, "blocking signals");
-    }
-    fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return fd < 0 ? err_wrap(e, -errno, "watching signals") : fd;
-}
-
 /* Without it the gateway goes on: what sandboxes may reach does not depend on it. */
 static int open_state(const struct options *o)
 {
@@ -200,7 +184,8 @@ static int run(const struct options *o, struct err *e)
         return r;
     }
     raise_descriptor_limit();
-    signal_fd = watch_signals(e); /* before the workers, which inherit the mask */
+    signal_fd = proc_watch_signals((const int[]){SIGTERM, SIGINT, 0},
+                                   e); /* before the workers, which inherit the mask */
     if (signal_fd < 0) {
         return signal_fd;
     }

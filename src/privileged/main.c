@@ -14,6 +14,7 @@
  */
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "base/sock.h"
 #include "jail/filter.h"
 #include "jail/net.h"
@@ -29,7 +30,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -169,22 +169,6 @@ static int open_everything(const struct options *options, struct priv_ctx *ctx, 
     return 0;
 }
 
-static int watch_signals(struct err *e)
-{
-    sigset_t set;
-    int fd;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGCHLD);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR) {
-        return err_wrap(e, -errno, "blocking signals");
-    }
-    fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return fd < 0 ? err_wrap(e, -errno, "watching signals") : fd;
-}
-
 /* The socket's name goes with us; a crash leaves it to the next one. */
 static void remove_socket(const struct options *options)
 {
@@ -222,7 +206,7 @@ static int run(const struct options *options, struct err *e)
     if (r < 0) {
         return r;
     }
-    server.signal_fd = watch_signals(e);
+    server.signal_fd = proc_watch_signals((const int[]){SIGTERM, SIGINT, SIGCHLD, 0}, e);
     if (server.signal_fd < 0) {
         return server.signal_fd;
     }

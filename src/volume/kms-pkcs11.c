@@ -16,12 +16,9 @@
 
 static CK_MECHANISM gcm(CK_GCM_PARAMS *params, unsigned char *nonce, char *about)
 {
-    *params = (CK_GCM_PARAMS){.iv_ptr = nonce,
-                              .iv_len = NONCE_SIZE,
-                              .iv_bits = NONCE_SIZE * 8,
-                              .aad_ptr = (unsigned char *)about,
-                              .aad_len = strlen(about),
-                              .tag_bits = TAG_SIZE * 8};
+    /* In the standard's order: p11-kit has renamed the members, between Debian 12 and 13. */
+    *params = (CK_GCM_PARAMS){nonce,         NONCE_SIZE,  NONCE_SIZE * 8, (unsigned char *)about,
+                              strlen(about), TAG_SIZE * 8};
     return (CK_MECHANISM){CKM_AES_GCM, params, sizeof(*params)};
 }
 

@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/privilege.h"
+#include "base/proc.h"
 #include "base/sock.h"
 #include "credential/secret.h"
 #include "volume/client.h"
@@ -25,7 +26,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 /* glibc overwrites what is freed, in every list it keeps. */
@@ -51,21 +51,6 @@ static int give_up_privileges(const struct volume_options *o, struct err *e)
     return r < 0 ? r : secret_process(e);
 }
 
-static int watch_signals(struct err *e)
-{
-    sigset_t set;
-    int fd;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR) {
-        return err_wrap(e, -errno, "blocking signals");
-    }
-    fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return fd < 0 ? err_wrap(e, -errno, "watching signals") : fd;
-}
-
 static int open_archive(const struct volume_options *o, struct archive **ret, struct err *e)
 {
     CLEANUP(store_freep) struct store *store = NULL;
@@ -85,7 +70,7 @@ static int serve(const struct volume_options *o, uid_t peer_uid, struct err *e)
 {
     cleanup_free char *path = xasprintf("%s/" VOLUME_SOCKET, o->run_dir);
     CLEANUP(archive_freep) struct archive *archive = NULL;
-    cleanup_close int signal_fd = watch_signals(e);
+    cleanup_close int signal_fd = proc_watch_signals((const int[]){SIGTERM, SIGINT, 0}, e);
     cleanup_close int listen_fd = FD_NONE;
     struct service service = {.peer_uid = peer_uid, .signal_fd = signal_fd};
     int r = signal_fd < 0 ? signal_fd : open_archive(o, &archive, e);
