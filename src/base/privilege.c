@@ -11,19 +11,48 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+static int find_named(const struct privilege *p, uid_t *ret_uid, gid_t *ret_gid, struct err *e)
+{
+    const struct passwd *pw = getpwnam(p->user);
+
+    if (!pw) {
+        return err_set(e, -EPERM, "usage", "there is no user '%s': make it, or give another --user",
+                       p->user);
+    }
+    *ret_uid = pw->pw_uid;
+    *ret_gid = pw->pw_gid;
+    return 0;
+}
+
+static int find_owner(const struct privilege *p, uid_t *ret_uid, gid_t *ret_gid, struct err *e)
+{
+    struct stat st;
+
+    if (!p->owner_of || stat(p->owner_of, &st) < 0 || st.st_uid == 0) {
+        return err_set(e, -EPERM, "usage", "%s does not run as root: start it as user %s%s",
+                       p->program, p->usual,
+                       p->owner_of ? ", or name a folder that belongs to that user" : "");
+    }
+    *ret_uid = st.st_uid;
+    *ret_gid = st.st_gid;
+    return 0;
+}
+
 static int become_user(const struct privilege *p, struct err *e)
 {
-    const struct passwd *pw = p->user ? getpwnam(p->user) : NULL;
+    uid_t uid = 0;
+    gid_t gid = 0;
+    int r = p->user ? find_named(p, &uid, &gid, e) : find_owner(p, &uid, &gid, e);
 
-    if (!pw || pw->pw_uid == 0) {
-        return err_set(e, -EPERM, NULL, "%s does not run as root: %s %s", p->program,
-                       p->user ? "there is no such user as --user says; the usual one is"
-                               : "start it as user",
-                       p->usual);
+    if (r < 0) {
+        return r;
     }
-    if (setgroups(0, NULL) < 0 || setresgid(pw->pw_gid, pw->pw_gid, pw->pw_gid) < 0 ||
-        setresuid(pw->pw_uid, pw->pw_uid, pw->pw_uid) < 0) {
-        return err_wrap(e, -errno, "becoming user '%s'", p->user);
+    if (uid == 0) {
+        return err_set(e, -EPERM, "usage", "%s does not run as root: --user must not be root",
+                       p->program);
+    }
+    if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0) {
+        return err_wrap(e, -errno, "becoming user %u", uid);
     }
     return 0;
 }

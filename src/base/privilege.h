@@ -8,8 +8,10 @@
 
 struct privilege {
     const char *program; /* borrowed, like the rest: for the error */
-    const char *user;    /* whom to become as root; NULL: root is refused */
-    const char *usual;   /* the user that is named in the error */
+    const char *user;    /* whom to become as root; NULL: see owner_of */
+    const char *
+        owner_of; /* without a user, root becomes the owner of this folder, if that is not root; NULL: root is refused */
+    const char *usual; /* the user that is named in the error */
 };
 
 /*

@@ -2,7 +2,7 @@
 /* The command routes of the whole daemon, through the real channel; the host's own root is the sandbox's. */
 #include "base/json.h"
 #include "base/test.h"
-#include "channel/host.h"
+#include "daemon/guest-harness.h"
 #include "wire/frames.h"
 
 #include <fcntl.h>
@@ -11,44 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SOON deadline_in_ms(60000)
 #define ANSWER_MAX ((size_t)64 * 1024 * 1024)
-
-struct guest {
-    struct channel *ch; /* owned */
-    pid_t pid;
-};
-
-static struct guest guest_start(void)
-{
-    const char *program = getenv("DAEMON_ON_HOST");
-    struct guest g = {0};
-    char number[16];
-    int fds[2];
-
-    ASSERT(program && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
-    snprintf(number, sizeof(number), "%d", fds[1]);
-    g.pid = fork();
-    if (g.pid == 0) {
-        fcntl(fds[1], F_SETFD, 0);
-        execl(program, program, "--fd", number, "--root", "/", (char *)NULL);
-        _exit(127);
-    }
-    close(fds[1]);
-    ASSERT(g.pid > 0);
-    ASSERT(channel_new(&(struct channel_options){.fd = fds[0]}, &g.ch, NULL) == 0);
-    return g;
-}
-
-/* The daemon frees everything when its channel closes: a leak would be its exit status under a sanitizer. */
-static void guest_stop(struct guest *g)
-{
-    int status = -1;
-
-    channel_free(g->ch);
-    CHECK_INT(waitpid(g->pid, &status, 0), g->pid);
-    CHECK_INT(status, 0);
-}
 
 /* The id that the node gives the next command; NULL: none. */
 static const char *given_id;
@@ -75,15 +38,6 @@ static struct channel_stream *ask(struct guest *g, const char *method, const cha
         channel_stream_finish(s);
     }
     return s;
-}
-
-static int status_of(struct channel_stream *s)
-{
-    const struct channel_head *head = NULL;
-    struct err e = {0};
-    int r = channel_stream_read_head(s, SOON, &head, &e);
-
-    return r < 0 ? r : head->status;
 }
 
 /* One request, its whole answer as JSON in *ret (NULL when it has none). */

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "base/sock.h"
 #include "base/test.h"
-#include "channel/host.h"
+#include "daemon/guest-harness.h"
 #include "daemon/port.h"
 
 #include <arpa/inet.h>
@@ -15,44 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SOON deadline_in_ms(60000)
 #define BULK (5u * 1024 * 1024)
-
-struct guest {
-    struct channel *ch; /* owned */
-    pid_t pid;
-};
-
-static struct guest guest_start(void)
-{
-    const char *program = getenv("DAEMON_ON_HOST");
-    struct guest g = {0};
-    char number[16];
-    int fds[2];
-
-    ASSERT(program && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
-    snprintf(number, sizeof(number), "%d", fds[1]);
-    g.pid = fork();
-    if (g.pid == 0) {
-        fcntl(fds[1], F_SETFD, 0);
-        execl(program, program, "--fd", number, "--root", "/", (char *)NULL);
-        _exit(127);
-    }
-    close(fds[1]);
-    ASSERT(g.pid > 0);
-    ASSERT(channel_new(&(struct channel_options){.fd = fds[0]}, &g.ch, NULL) == 0);
-    return g;
-}
-
-/* It frees everything at its end, open connections included, or a sanitizer says so. */
-static void guest_stop(struct guest *g)
-{
-    int status = -1;
-
-    channel_free(g->ch);
-    CHECK_INT(waitpid(g->pid, &status, 0), g->pid);
-    CHECK_INT(status, 0);
-}
 
 /* A listening socket on a free port of loopback. */
 static int listener(int family, uint16_t *ret_port)
@@ -87,14 +50,6 @@ static struct channel_stream *dial_port(struct guest *g, uint16_t port)
 
     snprintf(target, sizeof(target), "/ports/%u", port);
     return dial(g, target);
-}
-
-static int status_of(struct channel_stream *s)
-{
-    const struct channel_head *head = NULL;
-    int r = channel_stream_read_head(s, SOON, &head, NULL);
-
-    return r < 0 ? r : head->status;
 }
 
 /* The word of a refusal. */

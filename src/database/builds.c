@@ -48,18 +48,9 @@ int db_build_get(struct db *db, const char *project, const char *id, struct buil
     int r;
 
     ASSERT(project && id && ret);
-    r = db_begin(db, DB_READ, &tx, e);
-    if (r == 0) {
-        r = db_select(&tx, DB_QUERY(sql, DB_TEXT(id), DB_TEXT(project)), &res, e);
-    }
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return err_set(e, -ENOENT, "build_not_found", "build '%.64s' not found", id);
+    r = db_read_first(db, DB_QUERY(sql, DB_TEXT(id), DB_TEXT(project)), &tx, &res, e);
+    if (r <= 0) {
+        return r < 0 ? r : err_set(e, -ENOENT, "build_not_found", "build '%.64s' not found", id);
     }
     read_build(&res, ret);
     ret->log = db_get_text_dup(&res, 13);
@@ -200,16 +191,10 @@ static int read_layer(struct db_tx *tx, const char *project, const char *hash,
     static const char sql[] = "SELECT sandbox_id, snapshot_id FROM template_layers "
                               "WHERE project_id = $1 AND hash = $2";
     cleanup_result struct db_result res = {0};
-    int r = db_select(tx, DB_QUERY(sql, DB_TEXT(project), DB_TEXT(hash)), &res, e);
+    int r = db_first(tx, DB_QUERY(sql, DB_TEXT(project), DB_TEXT(hash)), &res, e);
 
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return err_set(e, -ENOENT, "layer_not_found", "there is no such layer");
+    if (r <= 0) {
+        return r < 0 ? r : err_set(e, -ENOENT, "layer_not_found", "there is no such layer");
     }
     db_get_text(&res, 0, ret->sandbox, sizeof(ret->sandbox));
     db_get_text(&res, 1, ret->snapshot, sizeof(ret->snapshot));

@@ -14,23 +14,6 @@
 
 #define LOSERS 6
 
-struct fixture {
-    struct db *db;
-};
-
-static void fixture_done(struct fixture *f)
-{
-    if (f->db) {
-        conformance_close_take(f->db);
-    }
-}
-#define FIXTURE(f_) \
-    CLEANUP(fixture_done) struct fixture f_ = {0}; \
-    if (!conformance_available()) { \
-        TEST_SKIP("this product is not installed"); \
-    } \
-    f_.db = conformance_open_new()
-
 static const struct node_row one = {
     .name = "one",
     .id = "identity-1",
@@ -49,18 +32,18 @@ static int count(void *ctx, const struct node_row *row)
 
 static void a_node_is_written_found_and_listed(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     cleanup_node_row struct node_row row = {0};
     struct node_row local = {.name = "local", .address = "unix:/run/x", .joined_at_ms = 1};
     struct node_row moved = one;
     cleanup_buf struct buf names = BUF_INIT(200);
     struct err e = {0};
 
-    CHECK_INT(db_node_get(f.db, "one", &row, &e), -ENOENT);
+    CHECK_INT(db_node_get(db, "one", &row, &e), -ENOENT);
     CHECK_STR(e.reason, "node_not_found");
-    CHECK_INT(db_node_put(f.db, &one, NULL), 0);
-    CHECK_INT(db_node_put(f.db, &local, NULL), 0);
-    REQUIRE(db_node_get(f.db, "one", &row, NULL) == 0);
+    CHECK_INT(db_node_put(db, &one, NULL), 0);
+    CHECK_INT(db_node_put(db, &local, NULL), 0);
+    REQUIRE(db_node_get(db, "one", &row, NULL) == 0);
     CHECK_STR(row.id, "identity-1");
     CHECK_STR(row.address, "https://192.0.2.1:7443");
     CHECK(row.leased && !row.lost && row.wanted == NODE_READY);
@@ -70,61 +53,61 @@ static void a_node_is_written_found_and_listed(void)
     CHECK_INT(row.joined_at_ms, 5);
     CHECK_STR(row.told, "");
     CHECK(!node_row_takes(&row)); /* before its first lease */
-    CHECK_INT(db_node_list(f.db, count, &names, NULL), 0);
+    CHECK_INT(db_node_list(db, count, &names, NULL), 0);
     CHECK_STR(buf_str(&names), "local;one;");
 
     snprintf(moved.address, sizeof(moved.address), "https://192.0.2.7:7443");
-    CHECK_INT(db_node_put(f.db, &moved, NULL), 0);
+    CHECK_INT(db_node_put(db, &moved, NULL), 0);
     node_row_done(&row);
-    REQUIRE(db_node_get(f.db, "one", &row, NULL) == 0);
+    REQUIRE(db_node_get(db, "one", &row, NULL) == 0);
     CHECK_STR(row.address, "https://192.0.2.7:7443");
 }
 
 static void a_name_belongs_to_one_node(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     struct node_row other = one;
     struct node_row unknown = one;
     struct err e = {0};
 
     snprintf(other.id, sizeof(other.id), "identity-2");
     unknown.id[0] = '\0';
-    CHECK_INT(db_node_put(f.db, &unknown, NULL), 0); /* before it has said who it is */
-    CHECK_INT(db_node_put(f.db, &one, NULL), 0);
-    CHECK_INT(db_node_put(f.db, &other, &e), -EEXIST);
+    CHECK_INT(db_node_put(db, &unknown, NULL), 0); /* before it has said who it is */
+    CHECK_INT(db_node_put(db, &one, NULL), 0);
+    CHECK_INT(db_node_put(db, &other, &e), -EEXIST);
     CHECK_STR(e.reason, "node_exists");
-    CHECK_INT(db_node_put(f.db, &unknown, NULL), 0); /* the id stays */
-    CHECK_INT(db_node_put(f.db, &other, NULL), -EEXIST);
+    CHECK_INT(db_node_put(db, &unknown, NULL), 0); /* the id stays */
+    CHECK_INT(db_node_put(db, &other, NULL), -EEXIST);
     /* What another machine says at this node's address is not written. */
-    CHECK_INT(db_node_renew(f.db, &other, 60000, &e), -ESTALE);
+    CHECK_INT(db_node_renew(db, &other, 60000, &e), -ESTALE);
     snprintf(other.name, sizeof(other.name), "two");
-    CHECK_INT(db_node_put(f.db, &other, NULL), 0);
+    CHECK_INT(db_node_put(db, &other, NULL), 0);
 }
 
 static void what_is_wanted_stays(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     struct err e = {0};
 
-    CHECK_INT(db_node_want(f.db, "one", NODE_CORDONED, &e), -ENOENT);
-    CHECK_INT(db_node_put(f.db, &one, NULL), 0);
+    CHECK_INT(db_node_want(db, "one", NODE_CORDONED, &e), -ENOENT);
+    CHECK_INT(db_node_put(db, &one, NULL), 0);
     for (int i = 0; i < NODE_WANTED_COUNT_; i++) {
         cleanup_node_row struct node_row row = {0};
 
-        CHECK_INT(db_node_want(f.db, "one", (enum node_wanted)i, NULL), 0);
-        CHECK_INT(db_node_put(f.db, &one, NULL), 0); /* joining again does not make it ready */
-        CHECK_INT(db_node_renew(f.db, &one, 60000, NULL), 0);
-        REQUIRE(db_node_get(f.db, "one", &row, NULL) == 0);
+        CHECK_INT(db_node_want(db, "one", (enum node_wanted)i, NULL), 0);
+        CHECK_INT(db_node_put(db, &one, NULL), 0); /* joining again does not make it ready */
+        CHECK_INT(db_node_renew(db, &one, 60000, NULL), 0);
+        REQUIRE(db_node_get(db, "one", &row, NULL) == 0);
         CHECK_INT(row.wanted, i);
         CHECK_INT(node_row_takes(&row), i == NODE_READY);
     }
-    CHECK_INT(db_node_delete(f.db, "one", NULL), 0);
-    CHECK_INT(db_node_delete(f.db, "one", &e), -ENOENT);
+    CHECK_INT(db_node_delete(db, "one", NULL), 0);
+    CHECK_INT(db_node_delete(db, "one", &e), -ENOENT);
 }
 
 static void a_node_with_sandboxes_is_not_forgotten(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     struct organisation o = {.id = "o1", .name = "acme"};
     struct project p = {.id = "p1", .organisation = "o1", .name = "web", .max_sandboxes = 5};
     struct sandbox sb = {.id = "s1",
@@ -137,27 +120,27 @@ static void a_node_with_sandboxes_is_not_forgotten(void)
     struct err e = {0};
     int64_t n = -1;
 
-    CHECK_INT(db_organisation_insert(f.db, &o, NULL), 0);
-    CHECK_INT(db_project_insert(f.db, &p, NULL), 0);
-    CHECK_INT(db_node_put(f.db, &one, NULL), 0);
-    CHECK_INT(db_sandbox_insert(f.db, &sb, NULL, 5, NULL), 0);
-    CHECK_INT(db_node_count_sandboxes(f.db, "one", &n, NULL), 0);
+    CHECK_INT(db_organisation_insert(db, &o, NULL), 0);
+    CHECK_INT(db_project_insert(db, &p, NULL), 0);
+    CHECK_INT(db_node_put(db, &one, NULL), 0);
+    CHECK_INT(db_sandbox_insert(db, &sb, NULL, 5, NULL), 0);
+    CHECK_INT(db_node_count_sandboxes(db, "one", &n, NULL), 0);
     CHECK_INT(n, 1);
-    CHECK_INT(db_node_delete(f.db, "one", &e), -EBUSY);
+    CHECK_INT(db_node_delete(db, "one", &e), -EBUSY);
     CHECK_STR(e.reason, "node_not_empty");
 }
 
 static void what_it_tells_is_kept(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     cleanup_node_row struct node_row row = {0};
     struct node_row told = one;
 
     told.capacity = (struct node_capacity){4, 8192, 1000, 1ll << 40, 1ll << 39, 7, 3};
     told.told = (char[]){"{\"kvm\":true}"};
-    CHECK_INT(db_node_put(f.db, &one, NULL), 0);
-    CHECK_INT(db_node_renew(f.db, &told, 60000, NULL), 0);
-    REQUIRE(db_node_get(f.db, "one", &row, NULL) == 0);
+    CHECK_INT(db_node_put(db, &one, NULL), 0);
+    CHECK_INT(db_node_renew(db, &told, 60000, NULL), 0);
+    REQUIRE(db_node_get(db, "one", &row, NULL) == 0);
     CHECK(memcmp(&row.capacity, &told.capacity, sizeof(row.capacity)) == 0);
     CHECK_STR(row.told, "{\"kvm\":true}");
     CHECK_INT(row.renewals, 1);
@@ -180,47 +163,47 @@ static int lose_soon(struct db *db, int64_t renewals, int64_t *ret_generation)
 
 static void a_lease_that_is_over_is_lost_once(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     cleanup_node_row struct node_row row = {0};
     struct node_row second = one;
     struct err e = {0};
     int64_t generation = 0;
 
-    CHECK_INT(db_node_put(f.db, &one, NULL), 0);
-    CHECK_INT(db_node_lose(f.db, "one", 0, &generation, NULL), 0); /* it never had one */
-    CHECK_INT(db_node_renew(f.db, &one, 60000, NULL), 0);
-    CHECK_INT(db_node_lose(f.db, "one", 1, &generation, NULL), 0); /* it has time left */
-    CHECK_INT(db_node_renew(f.db, &one, 1, NULL), 0);
-    CHECK_INT(db_node_lose(f.db, "one", 1, &generation, NULL), 0); /* renewed since we looked */
-    CHECK_INT(lose_soon(f.db, 2, &generation), 1);
+    CHECK_INT(db_node_put(db, &one, NULL), 0);
+    CHECK_INT(db_node_lose(db, "one", 0, &generation, NULL), 0); /* it never had one */
+    CHECK_INT(db_node_renew(db, &one, 60000, NULL), 0);
+    CHECK_INT(db_node_lose(db, "one", 1, &generation, NULL), 0); /* it has time left */
+    CHECK_INT(db_node_renew(db, &one, 1, NULL), 0);
+    CHECK_INT(db_node_lose(db, "one", 1, &generation, NULL), 0); /* renewed since we looked */
+    CHECK_INT(lose_soon(db, 2, &generation), 1);
     CHECK_INT(generation, 2);
-    CHECK_INT(db_node_lose(f.db, "one", 2, &generation, NULL), 0);
-    CHECK_INT(db_node_renew(f.db, &one, 60000, &e), -ESTALE);
+    CHECK_INT(db_node_lose(db, "one", 2, &generation, NULL), 0);
+    CHECK_INT(db_node_renew(db, &one, 60000, &e), -ESTALE);
     CHECK_STR(e.reason, "generation_over");
     second.generation = 2;
-    CHECK_INT(db_node_renew(f.db, &second, 60000, NULL), -ESTALE); /* not before it is clean */
-    REQUIRE(db_node_get(f.db, "one", &row, NULL) == 0);
+    CHECK_INT(db_node_renew(db, &second, 60000, NULL), -ESTALE); /* not before it is clean */
+    REQUIRE(db_node_get(db, "one", &row, NULL) == 0);
     CHECK(row.lost && !node_row_takes(&row));
 
-    CHECK_INT(db_node_back(f.db, "one", 1, NULL), -ESTALE);
-    CHECK_INT(db_node_back(f.db, "one", 2, NULL), 0);
-    CHECK_INT(db_node_back(f.db, "one", 2, NULL), -ESTALE);
-    CHECK_INT(db_node_lose(f.db, "one", 2, &generation, NULL), 0); /* it has none yet */
-    CHECK_INT(db_node_renew(f.db, &one, 60000, NULL), -ESTALE);
-    CHECK_INT(db_node_renew(f.db, &second, 60000, NULL), 0);
+    CHECK_INT(db_node_back(db, "one", 1, NULL), -ESTALE);
+    CHECK_INT(db_node_back(db, "one", 2, NULL), 0);
+    CHECK_INT(db_node_back(db, "one", 2, NULL), -ESTALE);
+    CHECK_INT(db_node_lose(db, "one", 2, &generation, NULL), 0); /* it has none yet */
+    CHECK_INT(db_node_renew(db, &one, 60000, NULL), -ESTALE);
+    CHECK_INT(db_node_renew(db, &second, 60000, NULL), 0);
 }
 
 static void a_node_without_lease_is_never_lost(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     struct node_row local = one;
     int64_t generation = 0;
 
     local.leased = false;
-    CHECK_INT(db_node_put(f.db, &local, NULL), 0);
-    CHECK_INT(db_node_renew(f.db, &local, 0, NULL), 0);
-    CHECK_INT(db_node_lose(f.db, "one", 0, &generation, NULL), 0);
-    CHECK_INT(db_node_renew(f.db, &local, 1, NULL),
+    CHECK_INT(db_node_put(db, &local, NULL), 0);
+    CHECK_INT(db_node_renew(db, &local, 0, NULL), 0);
+    CHECK_INT(db_node_lose(db, "one", 0, &generation, NULL), 0);
+    CHECK_INT(db_node_renew(db, &local, 1, NULL),
               -ESTALE); /* somebody says that it is not leased */
 }
 
@@ -240,26 +223,26 @@ static void *lose_thread(void *arg)
 
 static void many_lose_a_node_once(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     struct loser losers[LOSERS];
     pthread_t threads[LOSERS];
     cleanup_node_row struct node_row row = {0};
     int64_t generation = 0;
     int won = 0;
 
-    CHECK_INT(db_node_put(f.db, &one, NULL), 0);
-    CHECK_INT(db_node_renew(f.db, &one, 200, NULL), 0);
+    CHECK_INT(db_node_put(db, &one, NULL), 0);
+    CHECK_INT(db_node_renew(db, &one, 200, NULL), 0);
     for (int i = 0; i < LOSERS; i++) {
-        losers[i] = (struct loser){.db = f.db};
+        losers[i] = (struct loser){.db = db};
         /* The last ones race with nobody but prove that it stays at one. */
         ASSERT(pthread_create(&threads[i], NULL, lose_thread, &losers[i]) == 0);
         if (i == 0) {
-            CHECK(db_node_lose(f.db, "one", 0, &generation, NULL) == 0);
+            CHECK(db_node_lose(db, "one", 0, &generation, NULL) == 0);
         }
     }
     for (uint64_t until_ns = deadline_in_ms(10000); !row.lost && !deadline_passed(until_ns);) {
         node_row_done(&row);
-        REQUIRE(db_node_get(f.db, "one", &row, NULL) == 0);
+        REQUIRE(db_node_get(db, "one", &row, NULL) == 0);
     }
     for (int i = 0; i < LOSERS; i++) {
         pthread_join(threads[i], NULL);
@@ -268,28 +251,28 @@ static void many_lose_a_node_once(void)
     }
     CHECK_INT(won, 1);
     node_row_done(&row);
-    REQUIRE(db_node_get(f.db, "one", &row, NULL) == 0);
+    REQUIRE(db_node_get(db, "one", &row, NULL) == 0);
     CHECK_INT(row.generation, 2);
 }
 
 static void a_token_is_good_once_and_not_for_long(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     uint64_t deadline_ns = deadline_in_ms(10000);
     struct err e = {0};
     int r = 0;
 
-    CHECK_INT(db_node_token_use(f.db, "h1", &e), -EACCES);
+    CHECK_INT(db_node_token_use(db, "h1", &e), -EACCES);
     CHECK_STR(e.reason, "token_refused");
-    CHECK_INT(db_node_token_add(f.db, "h1", 60000, NULL), 0);
-    CHECK_INT(db_node_token_use(f.db, "h1", NULL), 0);
-    CHECK_INT(db_node_token_use(f.db, "h1", NULL), -EACCES);
+    CHECK_INT(db_node_token_add(db, "h1", 60000, NULL), 0);
+    CHECK_INT(db_node_token_use(db, "h1", NULL), 0);
+    CHECK_INT(db_node_token_use(db, "h1", NULL), -EACCES);
     for (int i = 0; r == 0 && !deadline_passed(deadline_ns); i++) {
         char hash[32];
 
         snprintf(hash, sizeof(hash), "short-%d", i);
-        CHECK_INT(db_node_token_add(f.db, hash, 1, NULL), 0);
-        r = db_node_token_use(f.db, hash, NULL); /* a quick machine may be in time: again */
+        CHECK_INT(db_node_token_add(db, hash, 1, NULL), 0);
+        r = db_node_token_use(db, hash, NULL); /* a quick machine may be in time: again */
     }
     CHECK_INT(r, -EACCES);
 }

@@ -11,23 +11,6 @@
 
 #define TAKERS 6
 
-struct fixture {
-    struct db *db;
-};
-
-static void fixture_done(struct fixture *f)
-{
-    if (f->db) {
-        conformance_close_take(f->db);
-    }
-}
-#define FIXTURE(f_) \
-    CLEANUP(fixture_done) struct fixture f_ = {0}; \
-    if (!conformance_available()) { \
-        TEST_SKIP("this product is not installed"); \
-    } \
-    f_.db = conformance_open_new()
-
 struct taker {
     struct db *db; /* borrowed */
     int result;
@@ -35,91 +18,91 @@ struct taker {
 
 static void holds_are_exclusive_among_the_living(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     int64_t alive = 0;
 
-    CHECK_INT(db_gateway_beat(f.db, "a", 60000, &alive, NULL), 0);
+    CHECK_INT(db_gateway_beat(db, "a", 60000, &alive, NULL), 0);
     CHECK_INT(alive, 1);
-    CHECK_INT(db_gateway_beat(f.db, "b", 60000, &alive, NULL), 0);
+    CHECK_INT(db_gateway_beat(db, "b", 60000, &alive, NULL), 0);
     CHECK_INT(alive, 2);
-    CHECK_INT(db_hold_take(f.db, "s1", "a", NULL), 1);
-    CHECK_INT(db_hold_take(f.db, "s1", "a", NULL), 1);
-    CHECK_INT(db_hold_take(f.db, "s1", "b", NULL), 0);
-    CHECK_INT(db_hold_take(f.db, "s2", "b", NULL), 1);
-    CHECK_INT(db_hold_give(f.db, "s1", "b", NULL), 0); /* not b's to give */
-    CHECK_INT(db_hold_take(f.db, "s1", "b", NULL), 0);
-    CHECK_INT(db_hold_give(f.db, "s1", "a", NULL), 0);
-    CHECK_INT(db_hold_take(f.db, "s1", "b", NULL), 1);
-    CHECK_INT(db_hold_take(f.db, "s1", "a", NULL), 0);
+    CHECK_INT(db_hold_take(db, "s1", "a", NULL), 1);
+    CHECK_INT(db_hold_take(db, "s1", "a", NULL), 1);
+    CHECK_INT(db_hold_take(db, "s1", "b", NULL), 0);
+    CHECK_INT(db_hold_take(db, "s2", "b", NULL), 1);
+    CHECK_INT(db_hold_give(db, "s1", "b", NULL), 0); /* not b's to give */
+    CHECK_INT(db_hold_take(db, "s1", "b", NULL), 0);
+    CHECK_INT(db_hold_give(db, "s1", "a", NULL), 0);
+    CHECK_INT(db_hold_take(db, "s1", "b", NULL), 1);
+    CHECK_INT(db_hold_take(db, "s1", "a", NULL), 0);
 }
 
 static void what_the_dead_held_is_free(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     int64_t alive = 0;
     uint64_t deadline_ns = deadline_in_ms(10000);
 
-    CHECK_INT(db_gateway_beat(f.db, "a", 1, &alive, NULL), 0);
-    CHECK_INT(db_hold_take(f.db, "s1", "a", NULL), 1);
+    CHECK_INT(db_gateway_beat(db, "a", 1, &alive, NULL), 0);
+    CHECK_INT(db_hold_take(db, "s1", "a", NULL), 1);
     while (alive > 0 && !deadline_passed(deadline_ns)) {
-        CHECK_INT(db_gateway_beat(f.db, "b", 1, &alive, NULL), 0); /* its own time is as short */
-        alive = db_hold_take(f.db, "s1", "b", NULL) == 1 ? 0 : 1;
+        CHECK_INT(db_gateway_beat(db, "b", 1, &alive, NULL), 0); /* its own time is as short */
+        alive = db_hold_take(db, "s1", "b", NULL) == 1 ? 0 : 1;
     }
     CHECK_INT(alive, 0);
-    CHECK_INT(db_gateway_beat(f.db, "a", 60000, &alive, NULL), 0);
-    CHECK_INT(db_hold_take(f.db, "s3", "a", NULL), 1);
-    CHECK_INT(db_gateway_end(f.db, "a", NULL), 0);
-    CHECK_INT(db_hold_take(f.db, "s3", "b", NULL), 1);
+    CHECK_INT(db_gateway_beat(db, "a", 60000, &alive, NULL), 0);
+    CHECK_INT(db_hold_take(db, "s3", "a", NULL), 1);
+    CHECK_INT(db_gateway_end(db, "a", NULL), 0);
+    CHECK_INT(db_hold_take(db, "s3", "b", NULL), 1);
 }
 
 static void turns_are_taken_once_and_come_again(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     char name[DB_TURN_SIZE];
     int64_t next_ms = 0;
 
-    CHECK_INT(db_turn_take(f.db, "a", 60000, name, &next_ms, NULL), 0);
+    CHECK_INT(db_turn_take(db, "a", 60000, name, &next_ms, NULL), 0);
     CHECK(next_ms > 1000);
-    CHECK_INT(db_turn_add(f.db, "node/n1", NULL), 0);
-    CHECK_INT(db_turn_add(f.db, "node/n1", NULL), 0);
-    CHECK_INT(db_turn_add(f.db, "node/n2", NULL), 0);
-    REQUIRE(db_turn_take(f.db, "a", 60000, name, &next_ms, NULL) == 1);
+    CHECK_INT(db_turn_add(db, "node/n1", NULL), 0);
+    CHECK_INT(db_turn_add(db, "node/n1", NULL), 0);
+    CHECK_INT(db_turn_add(db, "node/n2", NULL), 0);
+    REQUIRE(db_turn_take(db, "a", 60000, name, &next_ms, NULL) == 1);
     CHECK_STR(name, "node/n1");
-    REQUIRE(db_turn_take(f.db, "b", 60000, name, &next_ms, NULL) == 1);
+    REQUIRE(db_turn_take(db, "b", 60000, name, &next_ms, NULL) == 1);
     CHECK_STR(name, "node/n2");
-    CHECK_INT(db_turn_take(f.db, "b", 60000, name, &next_ms, NULL), 0);
+    CHECK_INT(db_turn_take(db, "b", 60000, name, &next_ms, NULL), 0);
     CHECK(next_ms > 30000);
 
-    CHECK_INT(db_turn_done(f.db, "node/n1", "a", 60000, NULL), 0);
-    CHECK_INT(db_turn_take(f.db, "b", 60000, name, &next_ms, NULL), 0);
-    CHECK_INT(db_turn_hurry(f.db, "node/", NULL), 0);
-    REQUIRE(db_turn_take(f.db, "b", 60000, name, &next_ms, NULL) == 1);
+    CHECK_INT(db_turn_done(db, "node/n1", "a", 60000, NULL), 0);
+    CHECK_INT(db_turn_take(db, "b", 60000, name, &next_ms, NULL), 0);
+    CHECK_INT(db_turn_hurry(db, "node/", NULL), 0);
+    REQUIRE(db_turn_take(db, "b", 60000, name, &next_ms, NULL) == 1);
     CHECK_STR(name, "node/n1");
-    CHECK_INT(db_turn_take(f.db, "a", 60000, name, &next_ms, NULL), 0); /* n2 is under way still */
-    CHECK_INT(db_turn_done(f.db, "node/n2", "b", 60000, NULL), 0); /* but was hurried meanwhile */
-    REQUIRE(db_turn_take(f.db, "a", 60000, name, &next_ms, NULL) == 1);
+    CHECK_INT(db_turn_take(db, "a", 60000, name, &next_ms, NULL), 0); /* n2 is under way still */
+    CHECK_INT(db_turn_done(db, "node/n2", "b", 60000, NULL), 0); /* but was hurried meanwhile */
+    REQUIRE(db_turn_take(db, "a", 60000, name, &next_ms, NULL) == 1);
     CHECK_STR(name, "node/n2");
 
-    CHECK_INT(db_turn_done(f.db, "node/n2", "b", 0, NULL), 0); /* not b's */
-    CHECK_INT(db_turn_take(f.db, "b", 60000, name, &next_ms, NULL), 0);
-    CHECK_INT(db_turn_done(f.db, "node/n2", "a", 0, NULL), 0);
-    CHECK_INT(db_turn_remove(f.db, "node/n1", NULL), 0);
-    REQUIRE(db_turn_take(f.db, "b", 60000, name, &next_ms, NULL) == 1);
+    CHECK_INT(db_turn_done(db, "node/n2", "b", 0, NULL), 0); /* not b's */
+    CHECK_INT(db_turn_take(db, "b", 60000, name, &next_ms, NULL), 0);
+    CHECK_INT(db_turn_done(db, "node/n2", "a", 0, NULL), 0);
+    CHECK_INT(db_turn_remove(db, "node/n1", NULL), 0);
+    REQUIRE(db_turn_take(db, "b", 60000, name, &next_ms, NULL) == 1);
     CHECK_STR(name, "node/n2");
 }
 
 static void a_turn_outlives_who_took_it(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     uint64_t deadline_ns = deadline_in_ms(10000);
     char name[DB_TURN_SIZE];
     int64_t next_ms = 0;
     int r = 0;
 
-    CHECK_INT(db_turn_add(f.db, "node/n1", NULL), 0);
-    CHECK_INT(db_turn_take(f.db, "a", 1, name, &next_ms, NULL), 1);
+    CHECK_INT(db_turn_add(db, "node/n1", NULL), 0);
+    CHECK_INT(db_turn_take(db, "a", 1, name, &next_ms, NULL), 1);
     while (r == 0 && !deadline_passed(deadline_ns)) {
-        r = db_turn_take(f.db, "b", 60000, name, &next_ms, NULL);
+        r = db_turn_take(db, "b", 60000, name, &next_ms, NULL);
     }
     CHECK_INT(r, 1);
 }
@@ -142,7 +125,7 @@ static void *take_turns(void *arg)
 
 static void many_take_each_turn_once(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     struct taker takers[TAKERS];
     pthread_t threads[TAKERS];
     char name[DB_TURN_SIZE];
@@ -151,10 +134,10 @@ static void many_take_each_turn_once(void)
 
     for (int i = 0; i < 40; i++) {
         snprintf(name, sizeof(name), "node/n%d", i);
-        CHECK_INT(db_turn_add(f.db, name, NULL), 0);
+        CHECK_INT(db_turn_add(db, name, NULL), 0);
     }
     for (int i = 0; i < TAKERS; i++) {
-        takers[i] = (struct taker){.db = f.db};
+        takers[i] = (struct taker){.db = db};
         ASSERT(pthread_create(&threads[i], NULL, take_turns, &takers[i]) == 0);
     }
     for (int i = 0; i < TAKERS; i++) {
@@ -163,7 +146,7 @@ static void many_take_each_turn_once(void)
         n += takers[i].result;
     }
     /* Who finds all others busy taking them ends early; nothing is taken twice. */
-    while (db_turn_take(f.db, "me", 60000, name, &next_ms, NULL) == 1) {
+    while (db_turn_take(db, "me", 60000, name, &next_ms, NULL) == 1) {
         n++;
     }
     CHECK_INT(n, 40);
@@ -171,12 +154,12 @@ static void many_take_each_turn_once(void)
 
 static void the_first_secret_is_everybodys(void)
 {
-    FIXTURE(f);
+    CONFORMANCE_DB(db);
     char first[16] = "one";
     char second[16] = "two";
 
-    CHECK_INT(db_secret_agree(f.db, "s", first, sizeof(first), NULL), 0);
-    CHECK_INT(db_secret_agree(f.db, "s", second, sizeof(second), NULL), 0);
+    CHECK_INT(db_secret_agree(db, "s", first, sizeof(first), NULL), 0);
+    CHECK_INT(db_secret_agree(db, "s", second, sizeof(second), NULL), 0);
     CHECK_STR(first, "one");
     CHECK_STR(second, "one");
 }

@@ -11,7 +11,7 @@
 
 /* Two projects of one organisation. */
 struct fixture {
-    struct db *db;
+    struct db *db; /* borrowed: the case's */
     char project[2][ID_SIZE];
 };
 
@@ -19,7 +19,6 @@ static void fixture_init(struct fixture *f)
 {
     struct organisation org = {.name = "o"};
 
-    *f = (struct fixture){.db = conformance_open_new()};
     id_new(ID_ORGANISATION, org.id);
     ASSERT(db_organisation_insert(f->db, &org, NULL) == 0);
     for (int i = 0; i < 2; i++) {
@@ -33,17 +32,9 @@ static void fixture_init(struct fixture *f)
     }
 }
 
-static void fixture_done(struct fixture *f)
-{
-    if (f->db) {
-        conformance_close_take(f->db);
-    }
-}
 #define FIXTURE(f_) \
-    CLEANUP(fixture_done) struct fixture f_ = {0}; \
-    if (!conformance_available()) { \
-        TEST_SKIP("this product is not installed"); \
-    } \
+    CONFORMANCE_DB(db_of_##f_); \
+    struct fixture f_ = {.db = db_of_##f_}; \
     fixture_init(&f_)
 
 static int begin(struct fixture *f, const char *project, const char *name, struct template_row *t,

@@ -9,7 +9,7 @@
 
 /* A database with two organisations; one project in the first, two in the second. */
 struct fixture {
-    struct db *db;
+    struct db *db; /* borrowed: the case's */
     struct organisation org[2];
     struct project project[3];
 };
@@ -20,7 +20,6 @@ static void fixture_init(struct fixture *f)
     static const char *const project_names[] = {"default", "default", "other"};
     static const int owner[] = {0, 1, 1};
 
-    *f = (struct fixture){.db = conformance_open_new()};
     for (size_t i = 0; i < ARRAY_SIZE(f->org); i++) {
         f->org[i].created_at_ms = 1000 + (int64_t)i;
         id_new(ID_ORGANISATION, f->org[i].id);
@@ -39,17 +38,9 @@ static void fixture_init(struct fixture *f)
     }
 }
 
-static void fixture_done(struct fixture *f)
-{
-    if (f->db) {
-        conformance_close_take(f->db);
-    }
-}
 #define FIXTURE(f_) \
-    CLEANUP(fixture_done) struct fixture f_ = {0}; \
-    if (!conformance_available()) { \
-        TEST_SKIP("this product is not installed"); \
-    } \
+    CONFORMANCE_DB(db_of_##f_); \
+    struct fixture f_ = {.db = db_of_##f_}; \
     fixture_init(&f_)
 
 static struct sandbox make_sandbox(const char *project, const char *metadata, int64_t created_at_ms)
@@ -878,7 +869,7 @@ static void everything_survives_a_restart(void)
     struct project p;
 
     REQUIRE(insert_one(f.db, f.project[0].id, "{\"a\":\"b\"}", 1, &sb) == 0);
-    f.db = conformance_reopen_take(f.db);
+    f.db = db_of_f = conformance_reopen_take(f.db);
     CHECK_INT(db_ping(f.db, NULL), 0);
     REQUIRE(db_sandbox_get(f.db, sb.id, NULL, &got, NULL) == 0);
     check_same(&sb, &got);

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "base/test.h"
 #include "database/database.h"
 
 /* Is the product there at all? Called first. */
@@ -16,3 +17,18 @@ struct db *conformance_open_new(void);
 struct db *conformance_reopen_take(struct db *db);
 /* Closes it and removes what it left. Takes db. */
 void conformance_close_take(struct db *db);
+
+static inline void conformance_closep(struct db **db)
+{
+    if (*db) {
+        conformance_close_take(*db);
+    }
+}
+
+/* First in a case: 'struct db *db_', empty, closed and removed at its end; a product that is not there skips the case. */
+#define CONFORMANCE_DB(db_) \
+    CLEANUP(conformance_closep) struct db *db_ = NULL; \
+    if (!conformance_available()) { \
+        TEST_SKIP("this product is not installed"); \
+    } \
+    db_ = conformance_open_new()

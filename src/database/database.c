@@ -340,6 +340,21 @@ int db_next(struct db_result *res, struct err *e)
     return broke(res->db, res->driver->next(res->rows, e), e);
 }
 
+int db_first(struct db_tx *tx, const struct db_query *q, struct db_result *ret, struct err *e)
+{
+    int r = db_select(tx, q, ret, e);
+
+    return r < 0 ? r : db_next(ret, e);
+}
+
+int db_read_first(struct db *db, const struct db_query *q, struct db_tx *tx, struct db_result *ret,
+                  struct err *e)
+{
+    int r = db_begin(db, DB_READ, tx, e);
+
+    return r < 0 ? r : db_first(tx, q, ret, e);
+}
+
 int64_t db_get_int(struct db_result *res, int column)
 {
     return res->driver->get_int(res->rows, column);

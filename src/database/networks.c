@@ -40,18 +40,9 @@ int db_network_get(struct db *db, enum netpolicy_level level, const char *id, ch
     int r;
 
     ASSERT(level < NETPOLICY_SANDBOX && id && ret);
-    r = db_begin(db, DB_READ, &tx, e);
-    if (r == 0) {
-        r = db_select(&tx, DB_QUERY(sql[level], DB_TEXT(id)), &res, e);
-    }
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return not_found(level, e);
+    r = db_read_first(db, DB_QUERY(sql[level], DB_TEXT(id)), &tx, &res, e);
+    if (r <= 0) {
+        return r < 0 ? r : not_found(level, e);
     }
     *ret = db_get_text_dup(&res, 0);
     return 0;

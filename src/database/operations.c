@@ -46,19 +46,9 @@ static int one_operation(struct db *db, const struct db_query *q, struct operati
     struct operation op = {0};
     int r;
 
-    r = db_begin(db, DB_READ, &tx, e);
-    if (r < 0) {
-        return r;
-    }
-    r = db_select(&tx, q, &res, e);
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return err_set(e, -ENOENT, NULL, "there is no such operation");
+    r = db_read_first(db, q, &tx, &res, e);
+    if (r <= 0) {
+        return r < 0 ? r : err_set(e, -ENOENT, NULL, "there is no such operation");
     }
     db_get_text(&res, 0, op.project, sizeof(op.project));
     db_get_text(&res, 1, op.key, sizeof(op.key));

@@ -57,6 +57,12 @@ MUST_CHECK int db_select(struct db_tx *tx, const struct db_query *q, struct db_r
                          struct err *e);
 /* 1, 0 or an error; see driver.h. */
 MUST_CHECK int db_next(struct db_result *res, struct err *e);
+/* The first row of a question: 1, 0 (there is none) or an error. */
+MUST_CHECK int db_first(struct db_tx *tx, const struct db_query *q, struct db_result *ret,
+                        struct err *e);
+/* The same in a transaction of its own that only reads; tx and ret are the caller's to end. */
+MUST_CHECK int db_read_first(struct db *db, const struct db_query *q, struct db_tx *tx,
+                             struct db_result *ret, struct err *e);
 int64_t db_get_int(struct db_result *res, int column);
 /* Cut to the size of the array, which is never smaller than what we let in. */
 void db_get_text(struct db_result *res, int column, char *ret, size_t size);

@@ -58,17 +58,11 @@ static int explain_quota(struct db_tx *tx, const char *project, int64_t more, in
 {
     static const char sql[] = "SELECT n_sandboxes FROM projects WHERE id = $1";
     cleanup_result struct db_result res = {0};
-    int r;
+    int r = db_first(tx, DB_QUERY(sql, DB_TEXT(project)), &res, e);
 
-    r = db_select(tx, DB_QUERY(sql, DB_TEXT(project)), &res, e);
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return err_set(e, -EINVAL, "database_error", "there is no project '%s'", project);
+    if (r <= 0) {
+        return r < 0 ? r
+                     : err_set(e, -EINVAL, "database_error", "there is no project '%s'", project);
     }
     return err_set(e, -EDQUOT, "sandbox_quota_exceeded",
                    "the project has %lld sandboxes of its quota of %lld: delete %s first",
@@ -294,19 +288,13 @@ int db_sandbox_get(struct db *db, const char *id, const char *project, struct sa
     int r;
 
     ASSERT(id && ret);
-    r = db_begin(db, DB_READ, &tx, e);
-    if (r < 0) {
-        return r;
+    r = project
+            ? db_read_first(db, DB_QUERY(of_project, DB_TEXT(id), DB_TEXT(project)), &tx, &res, e)
+            : db_read_first(db, DB_QUERY(any, DB_TEXT(id)), &tx, &res, e);
+    if (r <= 0) {
+        return r < 0 ? r : not_found(e);
     }
-    r = project ? db_select(&tx, DB_QUERY(of_project, DB_TEXT(id), DB_TEXT(project)), &res, e)
-                : db_select(&tx, DB_QUERY(any, DB_TEXT(id)), &res, e);
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    return r == 0 ? not_found(e) : read_sandbox(&res, ret, e);
+    return read_sandbox(&res, ret, e);
 }
 
 /* Why did a compare-and-set change nothing? */
@@ -314,17 +302,10 @@ static int explain_miss(struct db_tx *tx, const char *id, struct err *e)
 {
     static const char sql[] = "SELECT generation FROM sandboxes WHERE id = $1";
     cleanup_result struct db_result res = {0};
-    int r;
+    int r = db_first(tx, DB_QUERY(sql, DB_TEXT(id)), &res, e);
 
-    r = db_select(tx, DB_QUERY(sql, DB_TEXT(id)), &res, e);
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return not_found(e);
+    if (r <= 0) {
+        return r < 0 ? r : not_found(e);
     }
     return err_set(e, -ESTALE, "conflict",
                    "the sandbox has changed meanwhile: read it again and retry");
@@ -361,12 +342,8 @@ static int metadata_differs(struct db_tx *tx, const struct sandbox *sb, bool *re
     static const char sql[] = "SELECT metadata FROM sandboxes WHERE id = $1";
     cleanup_result struct db_result res = {0};
     cleanup_free char *text = NULL;
-    int r;
+    int r = db_first(tx, DB_QUERY(sql, DB_TEXT(sb->id)), &res, e);
 
-    r = db_select(tx, DB_QUERY(sql, DB_TEXT(sb->id)), &res, e);
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
     if (r < 0) {
         return r;
     }

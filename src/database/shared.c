@@ -199,13 +199,10 @@ static int take_due(struct db_tx *tx, const char *owner, int64_t lease_ms,
     cleanup_result struct db_result res = {0};
     int r;
 
-    r = db_select(tx,
-                  &(struct db_query){
-                      .sql = sql, .params = params, .n_params = ARRAY_SIZE(params), .once = true},
-                  &res, e);
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
+    r = db_first(tx,
+                 &(struct db_query){
+                     .sql = sql, .params = params, .n_params = ARRAY_SIZE(params), .once = true},
+                 &res, e);
     if (r == 1) {
         db_get_text(&res, 0, ret, DB_TURN_SIZE);
     }
@@ -298,10 +295,7 @@ static int agree(struct db *db, const char *name, char *value, size_t size, stru
         r = db_run(&tx, DB_QUERY(put, DB_TEXT(name), DB_TEXT(value)), NULL, e);
     }
     if (r == 0) {
-        r = db_select(&tx, DB_QUERY(get, DB_TEXT(name)), &res, e);
-    }
-    if (r == 0) {
-        r = db_next(&res, e);
+        r = db_first(&tx, DB_QUERY(get, DB_TEXT(name)), &res, e);
     }
     if (r < 0) {
         return r;

@@ -27,10 +27,7 @@ static int take_name(struct db_tx *tx, const struct snapshot_row *row, char ret_
     if (row->name[0] == '\0') {
         return 0;
     }
-    r = db_select(tx, DB_QUERY(find, DB_TEXT(row->project), DB_TEXT(row->name)), &res, e);
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
+    r = db_first(tx, DB_QUERY(find, DB_TEXT(row->project), DB_TEXT(row->name)), &res, e);
     if (r <= 0) {
         return r;
     }
@@ -78,18 +75,9 @@ int db_snapshot_find(struct db *db, const char *project, const char *id_or_name,
     int r;
 
     ASSERT(project && id_or_name && ret);
-    r = db_begin(db, DB_READ, &tx, e);
-    if (r == 0) {
-        r = db_select(&tx, DB_QUERY(sql, DB_TEXT(project), DB_TEXT(id_or_name)), &res, e);
-    }
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return err_set(e, -ENOENT, "snapshot_not_found", "there is no such snapshot");
+    r = db_read_first(db, DB_QUERY(sql, DB_TEXT(project), DB_TEXT(id_or_name)), &tx, &res, e);
+    if (r <= 0) {
+        return r < 0 ? r : err_set(e, -ENOENT, "snapshot_not_found", "there is no such snapshot");
     }
     read_row(&res, ret);
     return 0;

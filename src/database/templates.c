@@ -27,16 +27,12 @@ static int find_in(struct db_tx *tx, const char *project, const char *id_or_name
         "SELECT " COLUMNS " FROM templates t WHERE t.project_id = $1 AND (t.id = $2 OR t.name = $2)"
         " ORDER BY CASE WHEN t.id = $2 THEN 0 ELSE 1 END";
     cleanup_result struct db_result res = {0};
-    int r = db_select(tx, DB_QUERY(sql, DB_TEXT(project), DB_TEXT(id_or_name)), &res, e);
+    int r = db_first(tx, DB_QUERY(sql, DB_TEXT(project), DB_TEXT(id_or_name)), &res, e);
 
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return err_set(e, -ENOENT, "template_not_found", "template '%.100s' not found", id_or_name);
+    if (r <= 0) {
+        return r < 0 ? r
+                     : err_set(e, -ENOENT, "template_not_found", "template '%.100s' not found",
+                               id_or_name);
     }
     read_template(&res, ret);
     return 0;
@@ -57,11 +53,8 @@ static int count_templates(struct db_tx *tx, const char *project, int64_t *ret, 
 {
     static const char sql[] = "SELECT COUNT(*) FROM templates WHERE project_id = $1";
     cleanup_result struct db_result res = {0};
-    int r = db_select(tx, DB_QUERY(sql, DB_TEXT(project)), &res, e);
+    int r = db_first(tx, DB_QUERY(sql, DB_TEXT(project)), &res, e);
 
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
     if (r == 1) {
         *ret = db_get_int(&res, 0);
     }
@@ -240,19 +233,11 @@ int db_tag_find(struct db *db, const char *template_id, const char *tag, struct 
         "SELECT " TAG_COLUMNS " FROM template_tags WHERE template_id = $1 AND tag = $2";
     cleanup_tx struct db_tx tx = {0};
     cleanup_result struct db_result res = {0};
-    int r = db_begin(db, DB_READ, &tx, e);
+    int r = db_read_first(db, DB_QUERY(sql, DB_TEXT(template_id), DB_TEXT(tag)), &tx, &res, e);
 
-    if (r == 0) {
-        r = db_select(&tx, DB_QUERY(sql, DB_TEXT(template_id), DB_TEXT(tag)), &res, e);
-    }
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return err_set(e, -ENOENT, "tag_not_found", "the template has no tag '%.64s'", tag);
+    if (r <= 0) {
+        return r < 0 ? r
+                     : err_set(e, -ENOENT, "tag_not_found", "the template has no tag '%.64s'", tag);
     }
     read_tag(&res, ret);
     return 0;

@@ -30,19 +30,11 @@ int db_organisation_by_name(struct db *db, const char *name, struct organisation
     int r;
 
     ASSERT(name && ret);
-    r = db_begin(db, DB_READ, &tx, e);
-    if (r < 0) {
-        return r;
-    }
-    r = db_select(&tx, DB_QUERY(sql, DB_TEXT(name)), &res, e);
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return err_set(e, -ENOENT, "organisation_not_found", "there is no organisation '%s'", name);
+    r = db_read_first(db, DB_QUERY(sql, DB_TEXT(name)), &tx, &res, e);
+    if (r <= 0) {
+        return r < 0 ? r
+                     : err_set(e, -ENOENT, "organisation_not_found",
+                               "there is no organisation '%s'", name);
     }
     db_get_text(&res, 0, ret->id, sizeof(ret->id));
     db_get_text(&res, 1, ret->name, sizeof(ret->name));
@@ -85,19 +77,9 @@ static int one_project(struct db *db, const struct db_query *q, struct project *
     cleanup_result struct db_result res = {0};
     int r;
 
-    r = db_begin(db, DB_READ, &tx, e);
-    if (r < 0) {
-        return r;
-    }
-    r = db_select(&tx, q, &res, e);
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return err_set(e, -ENOENT, "project_not_found", "there is no such project");
+    r = db_read_first(db, q, &tx, &res, e);
+    if (r <= 0) {
+        return r < 0 ? r : err_set(e, -ENOENT, "project_not_found", "there is no such project");
     }
     read_project(&res, ret);
     return 0;
@@ -213,19 +195,9 @@ static int one_key(struct db *db, const struct db_query *q, struct api_key *ret,
     cleanup_result struct db_result res = {0};
     int r;
 
-    r = db_begin(db, DB_READ, &tx, e);
-    if (r < 0) {
-        return r;
-    }
-    r = db_select(&tx, q, &res, e);
-    if (r == 0) {
-        r = db_next(&res, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (r == 0) {
-        return err_set(e, -ENOENT, "key_not_found", "there is no such key");
+    r = db_read_first(db, q, &tx, &res, e);
+    if (r <= 0) {
+        return r < 0 ? r : err_set(e, -ENOENT, "key_not_found", "there is no such key");
     }
     return read_key(&res, ret, e);
 }

@@ -12,18 +12,15 @@
  *   5 serving    now foreign bytes are read, for the first time.
  */
 #include <fcntl.h>
-#include <grp.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/privilege.h"
 #include "base/proc.h"
 #include "gateway/bootstrap.h"
 #include "gateway/confine.h"
@@ -50,43 +47,14 @@ static int report(const struct err *e)
     return 1;
 }
 
-/* Root gives up being root: to the named user, or in a one-shot to whom the state folder belongs. */
-static int drop_to(const char *name, uid_t uid, gid_t gid, struct err *e)
-{
-    if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0) {
-        return err_wrap(e, -errno, "becoming user '%s'", name);
-    }
-    return 0;
-}
-
+/* A one-shot as root becomes whom the state folder belongs to. */
 static int drop_privileges(const struct options *opts, struct err *e)
 {
-    const struct passwd *pw;
-    struct stat st;
-
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
-        return err_wrap(e, -errno, "giving up new privileges");
-    }
-    if (opts->user && geteuid() == 0) {
-        pw = getpwnam(opts->user);
-        if (!pw) {
-            return err_set(e, -EINVAL, "usage",
-                           "there is no user '%s': make it, or give another --user", opts->user);
-        }
-        if (pw->pw_uid == 0) {
-            return err_set(e, -EINVAL, "usage", "'--user' must not be root");
-        }
-        return drop_to(opts->user, pw->pw_uid, pw->pw_gid, e);
-    }
-    if (geteuid() != 0) {
-        return 0;
-    }
-    if (opts->create_key && stat(opts->state_dir, &st) == 0 && st.st_uid != 0) {
-        return drop_to("the owner of the state folder", st.st_uid, st.st_gid, e);
-    }
-    return err_set(e, -EPERM, "usage",
-                   "the gateway does not run as root: give --user space-gateway%s",
-                   opts->create_key ? ", or a --state-dir that belongs to that user" : "");
+    return privilege_drop(&(struct privilege){.program = "space-gateway",
+                                              .user = opts->user,
+                                              .owner_of = opts->create_key ? opts->state_dir : NULL,
+                                              .usual = "space-gateway (--user)"},
+                          e);
 }
 
 /*
@@ -426,7 +394,6 @@ int main(int argc, char **argv)
     struct err e = {0};
 
     log_init("space-gateway");
-    umask(077);
     if (options_parse(argc, argv, &opts, &e) < 0) {
         report(&e);
         return EXIT_USAGE;

@@ -27,28 +27,6 @@ static int headers(struct http_request *req, struct err *e)
     return http_reply_json_take(req, 200, j, e);
 }
 
-/* Answers each piece as it comes. */
-static int echo_stream(struct http_request *req, struct err *e)
-{
-    char data[4096];
-    ssize_t n;
-    int r;
-
-    http_body_limit(req, UINT64_MAX);
-    r = http_reply_begin(req, 200, NULL, -1, e);
-    if (r == 0) {
-        r = http_flush(req, e);
-    }
-    while (r == 0) {
-        n = http_body_read(req, data, sizeof(data), e);
-        if (n <= 0) {
-            return n < 0 ? (int)n : http_end(req, e);
-        }
-        r = http_write(req, data, (size_t)n, e);
-    }
-    return r;
-}
-
 static int echo_json(struct http_request *req, struct err *e)
 {
     json_t *j = NULL;
@@ -89,10 +67,10 @@ static int empty(struct http_request *req, struct err *e)
 }
 
 static const struct http_route routes[] = {
-    {"GET", "/hello", hello, 0},       {"GET", "/headers", headers, 0},
-    {"POST", "/echo", echo_stream, 0}, {"POST", "/json", echo_json, 0},
-    {"GET", "/fail", fail, 0},         {"GET", "/break", break_off, 0},
-    {"GET", "/wait", wait_here, 0},    {"PUT", "/refuse", refuse, 0},
+    {"GET", "/hello", hello, 0},     {"GET", "/headers", headers, 0},
+    {"POST", "/echo", test_echo, 0}, {"POST", "/json", echo_json, 0},
+    {"GET", "/fail", fail, 0},       {"GET", "/break", break_off, 0},
+    {"GET", "/wait", wait_here, 0},  {"PUT", "/refuse", refuse, 0},
     {"DELETE", "/empty", empty, 0},
 };
 

@@ -126,3 +126,25 @@ static inline char *raw_exchange(const struct test_server *t, const char *reques
     raw_read(fd, NULL, &b, NULL);
     return buf_take(&b);
 }
+
+/* A handler that answers each piece as it comes. */
+static inline int test_echo(struct http_request *req, struct err *e)
+{
+    char data[20000];
+    ssize_t n;
+    int r;
+
+    http_body_limit(req, UINT64_MAX);
+    r = http_reply_begin(req, 200, NULL, -1, e);
+    if (r == 0) {
+        r = http_flush(req, e);
+    }
+    while (r == 0) {
+        n = http_body_read(req, data, sizeof(data), e);
+        if (n <= 0) {
+            return n < 0 ? (int)n : http_end(req, e);
+        }
+        r = http_write(req, data, (size_t)n, e);
+    }
+    return r;
+}
