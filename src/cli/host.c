@@ -20,6 +20,7 @@
 #include "http/authority.h"
 #include "http/client.h"
 #include "ipc/netgate.h"
+#include "ipc/priv.h"
 #include "volume/client.h"
 #include "wire/url.h"
 
@@ -138,6 +139,16 @@ char *host_cgroup(const struct host *host)
     return str_eq(host->state_dir, HOST_STATE_DIR)
                ? xstrdup("space")
                : xasprintf("space-%08x", str_hash(host->state_dir));
+}
+
+uint32_t host_first_uid(const struct host *host)
+{
+    const uint32_t others = 4095; /* ranges, up to 0x7fffffff */
+
+    return str_eq(host->state_dir, HOST_STATE_DIR)
+               ? PRIV_MACHINE_UID_BASE
+               : PRIV_MACHINE_UID_BASE +
+                     (1 + str_hash(host->state_dir) % others) * PRIV_MACHINE_UIDS;
 }
 
 void host_cgroup_remove(const struct host *host)

@@ -82,6 +82,8 @@ char *host_url(const struct host *host);
 char *host_cgroup(const struct host *host);
 /* Removes it if it is empty; the node manager must have ended. */
 void host_cgroup_remove(const struct host *host);
+/* The first of the users that its machines run as (ipc/priv.h): a range of its own for each state directory, too. */
+uint32_t host_first_uid(const struct host *host);
 
 /* -ENAMETOOLONG, with a sentence, when sockets below the run directory would have longer paths than the kernel takes. */
 MUST_CHECK int host_run_dir_fits(const struct host *host, struct err *e);

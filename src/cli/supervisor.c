@@ -330,6 +330,7 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
     const struct host *h = sup->host;
     cleanup_free char *program = xasprintf("%s/%s", h->libexec_dir, host_service_program(which));
     cleanup_free char *cgroup = host_cgroup(h);
+    cleanup_free char *first_uid = xasprintf("%u", host_first_uid(h));
     cleanup_free char *gateway_dir =
         xasprintf("%s/gateway", h->state_dir); /* all that it may see */
     cleanup_free char *credential_dir = xasprintf("%s/credential", h->state_dir);
@@ -337,7 +338,8 @@ static int service_spawn(struct supervisor *sup, enum host_service which, struct
     cleanup_free char *network_dir = xasprintf("%s/network", h->state_dir);
     const char *argvs[HOST_SERVICE_COUNT_][SERVICE_ARGS_MAX] = {
         [HOST_NODE_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir,
-                               "--user", h->sandbox_user, "--cgroup", cgroup},
+                               "--user", h->sandbox_user, "--cgroup", cgroup, "--first-uid",
+                               first_uid},
         [HOST_SANDBOX_MANAGER] = {program, "--state-dir", h->state_dir, "--run-dir", h->run_dir,
                                   "--gateway-user", h->gateway_user, h->warm ? "--warm" : NULL,
                                   h->warm},

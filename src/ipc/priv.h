@@ -24,8 +24,9 @@
  *                                  v                                    v
  *                              priv_machine_kill(): no process, cgroup, namespace or mount is left
  *
- * The user of machine slot N is uid and gid PRIV_MACHINE_UID_BASE + N: two living machines never
- * share one. The caller chooses the slot; a slot in use is refused with -EBUSY ("slot_in_use").
+ * The user of machine slot N is uid and gid FIRST + N: two living machines never share one. FIRST is
+ * the node manager's option --first-uid, PRIV_MACHINE_UID_BASE unless given; two SPACEs on one host need ranges of
+ * PRIV_MACHINE_UIDS users of their own. The caller chooses the slot; a slot in use is refused with -EBUSY ("slot_in_use").
  *
  * Descriptors of priv_machine_start(), in the order of enum priv_fd; absent ones are FD_NONE:
  *
@@ -62,8 +63,11 @@
 #define PRIV_MAGIC 0x53504352u /* "SPCR" */
 #define PRIV_BODY_MAX 128u     /* no operation's struct is larger */
 #define PRIV_ID_SIZE 24u       /* up to 23 characters of [a-z0-9], NUL-padded to the end */
-#define PRIV_MACHINE_UID_BASE 0x70000000u
+#define PRIV_MACHINE_UID_BASE \
+    0x70000000u /* the least FIRST: above what distributions give to people and containers */
 #define PRIV_MACHINE_SLOT_MAX 65535u
+#define PRIV_MACHINE_UIDS (PRIV_MACHINE_SLOT_MAX + 1)
+#define PRIV_MACHINE_UID_LAST 0xfffffffdu /* the two above mean "nobody" and "no change" */
 #define PRIV_VCPUS_MAX 64u
 #define PRIV_MEMORY_MIB_MIN 32u
 #define PRIV_MEMORY_MIB_MAX 1048576u

@@ -180,7 +180,7 @@ int machine_copy_run(struct priv_ctx *ctx, const struct priv_request *req,
                                    .fds = req->fds,
                                    .filter = &ctx->vmm_filter,
                                    .parent = parent,
-                                   .uid = PRIV_MACHINE_UID_BASE + slot,
+                                   .uid = ctx->first_uid + slot,
                                    .ram_bytes = (uint64_t)m->memory_mib << 20});
     }
     if (pid < 0) {

@@ -39,6 +39,7 @@ struct options {
     const char *user;
     const char *vmm;
     const char *cgroup;
+    const char *first_uid;
 };
 
 static const struct {
@@ -53,6 +54,8 @@ static const struct {
     {"vmm", "the program that runs machines (" QEMU_PATH ")", offsetof(struct options, vmm)},
     {"cgroup", "the group below which machines get theirs (space)",
      offsetof(struct options, cgroup)},
+    {"first-uid", "the machine of slot N runs as user VALUE + N (1879048192)",
+     offsetof(struct options, first_uid)},
 };
 
 static void print_help(void)
@@ -169,6 +172,19 @@ static int open_everything(const struct options *options, struct priv_ctx *ctx, 
     return 0;
 }
 
+static int parse_first_uid(const char *text, uid_t *ret, struct err *e)
+{
+    uint64_t uid = PRIV_MACHINE_UID_BASE;
+
+    if (text && (str_to_u64(text, PRIV_MACHINE_UID_LAST - PRIV_MACHINE_SLOT_MAX, &uid) < 0 ||
+                 uid < PRIV_MACHINE_UID_BASE)) {
+        return err_set(e, -EINVAL, "usage", "--first-uid %s: give a number from %u to %u", text,
+                       PRIV_MACHINE_UID_BASE, PRIV_MACHINE_UID_LAST - PRIV_MACHINE_SLOT_MAX);
+    }
+    *ret = (uid_t)uid;
+    return 0;
+}
+
 /* The socket's name goes with us; a crash leaves it to the next one. */
 static void remove_socket(const struct options *options)
 {
@@ -198,6 +214,10 @@ static int run(const struct options *options, struct err *e)
     server.peer_uid = pw->pw_uid;
     umask(077);
 
+    r = parse_first_uid(options->first_uid, &ctx.first_uid, e);
+    if (r < 0) {
+        return r;
+    }
     r = own_root(e);
     if (r < 0) {
         return r;

@@ -26,6 +26,7 @@ struct priv_ctx {
     struct copies copies;
     struct sock_fprog vmm_filter; /* owned */
     uint32_t tsc_khz;             /* see machine/tsc.h */
+    uid_t first_uid;              /* of slot 0, see ipc/priv.h */
     struct priv_fence fence;      /* see fence.c */
     const char *vmm_path;         /* borrowed: lives as long as the process */
     int sandboxes_fd;             /* owned: the pool's folders */

@@ -273,7 +273,7 @@ static void the_jail_has_no_privilege(void)
     REQUIRE(testbed_start(t, &usual) == 0);
     testbed_machine_init(t, &m, "s1", 1);
     REQUIRE(testbed_machine_start(t, &m, &e) == 0);
-    uid = PRIV_MACHINE_UID_BASE + t->slot + 1;
+    uid = TESTBED_FIRST_UID + t->slot + 1;
     want = xasprintf("%u %u %u %u %u %u 1", uid, uid, uid, uid, uid, uid);
     CHECK_ASK(&m, want, "ids");
     CHECK_ASK(&m, "0 0 0 0", "caps");
@@ -855,6 +855,20 @@ static void wrong_copies_are_refused(void)
     close(pair[1]);
 }
 
+static void users_of_people_are_no_machines_users(void)
+{
+    static const char *const wrong[] = {"0", "1000", "1879048191", "4294967295", "-5", "ten", ""};
+    NEW_TESTBED(t)
+
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+        int status;
+
+        CHECK_INT(testbed_start(t, &(struct testbed_manager){.first_uid = wrong[i]}), -ECHILD);
+        status = testbed_stop(t, SIGTERM);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    }
+}
+
 static void stop_is_clean(void)
 {
     NEW_TESTBED(t)
@@ -877,4 +891,5 @@ TEST_MAIN(T(a_lease_that_is_over_stops_all_machines),
           T(machines_outlive_the_node_manager), T(a_failed_start_leaves_nothing),
           T(a_crash_in_a_start_is_cleared_up),
           T(a_copier_copies_what_is_private_and_ends_with_its_machine),
-          T(a_copier_ends_with_the_node_manager), T(wrong_copies_are_refused), T(stop_is_clean))
+          T(a_copier_ends_with_the_node_manager), T(wrong_copies_are_refused),
+          T(users_of_people_are_no_machines_users), T(stop_is_clean))

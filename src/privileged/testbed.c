@@ -76,6 +76,7 @@ int testbed_start(struct testbed *t, const struct testbed_manager *how)
     cleanup_free char *state = xasprintf("%s/state", t->dir);
     cleanup_free char *run = xasprintf("%s/run", t->dir);
     cleanup_free char *socket = run_path(t, "node-manager.sock");
+    cleanup_free char *first_uid = xasprintf("%u", TESTBED_FIRST_UID);
     cleanup_free char *at = xasprintf("SPACE_FAULT_AT=%s", how->fault_at ? how->fault_at : "");
     const char *program = getenv(how->faults ? "SPACE_NODE_MANAGER_FAULTS" : "SPACE_NODE_MANAGER");
     const char *const argv[] = {program,
@@ -85,6 +86,8 @@ int testbed_start(struct testbed *t, const struct testbed_manager *how)
                                 run,
                                 "--cgroup",
                                 t->cgroup,
+                                "--first-uid",
+                                how->first_uid ? how->first_uid : first_uid,
                                 "--user",
                                 how->user ? how->user : "root",
                                 "--vmm",
@@ -101,7 +104,7 @@ int testbed_start(struct testbed *t, const struct testbed_manager *how)
     uint64_t deadline_ns = deadline_in_ms(WAIT_MS);
     int r;
 
-    ASSERT(program && argv[10]);
+    ASSERT(program && argv[12]);
     r = proc_spawn(&spec, &t->manager, NULL);
     while (r == 0) {
         cleanup_close int fd = sock_connect_unix(socket, SOCK_SEQPACKET, NULL);
@@ -314,7 +317,7 @@ static void picture_file(struct buf *b, const char *what, const char *path)
 /* Processes that run as one of the users of this testbed. */
 static void picture_processes(const struct testbed *t, struct buf *b)
 {
-    uid_t first = PRIV_MACHINE_UID_BASE + t->slot;
+    uid_t first = TESTBED_FIRST_UID + t->slot;
     struct dirent *entry;
     DIR *dir = opendir("/proc");
 

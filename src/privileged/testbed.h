@@ -30,9 +30,13 @@ struct testbed_manager {
     bool faults;          /* the program with FAULT() points */
     const char *fault_at; /* NULL: none */
     bool fault_kill;
-    const char *user; /* NULL: root */
-    const char *vmm;  /* NULL: the probe */
+    const char *user;      /* NULL: root */
+    const char *vmm;       /* NULL: the probe */
+    const char *first_uid; /* NULL: TESTBED_FIRST_UID */
 };
+/* The second range: whatever SPACE is up on this host has another. */
+#define TESTBED_FIRST_UID (PRIV_MACHINE_UID_BASE + PRIV_MACHINE_UIDS)
+
 /* Starts the node manager and waits until its socket answers. */
 MUST_CHECK int testbed_start(struct testbed *t, const struct testbed_manager *how);
 /* Ends it with this signal and waits. Returns its wait status. */
