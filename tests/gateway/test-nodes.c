@@ -15,7 +15,7 @@ static const char *const names[NODES] = {"local", "node-b", "node-c"};
 struct nodes {
     struct world w;
     struct fake_node *node[NODES]; /* the first one is the world's */
-    char socket[NODES][64];
+    char *socket[NODES]; /* owned */
 };
 
 /* As a node would say it; those further down have less room. */
@@ -40,10 +40,10 @@ static void nodes_init(struct nodes *t)
 {
     world_init(&t->w);
     t->node[0] = t->w.node;
-    snprintf(t->socket[0], sizeof(t->socket[0]), "%s", t->w.socket);
+    t->socket[0] = xstrdup(t->w.socket);
     for (int i = 0; i < NODES; i++) {
         if (i > 0) {
-            snprintf(t->socket[i], sizeof(t->socket[i]), "%s/%s", t->w.dir, names[i]);
+            t->socket[i] = xasprintf("%s/%s", t->w.dir, names[i]);
             t->node[i] = fake_node_start(t->socket[i]);
         }
         tell(t, i, /* alive */ true, SCHEDULE_ACTIVE);
@@ -56,6 +56,9 @@ static void nodes_done(struct nodes *t)
         if (t->node[i]) {
             fake_node_stop(t->node[i]);
         }
+    }
+    for (int i = 0; i < NODES; i++) {
+        free(t->socket[i]);
     }
     world_done(&t->w);
 }
