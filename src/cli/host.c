@@ -82,6 +82,7 @@ void host_init(struct host *host, const struct args *a)
         .volume_user = host_or(a->volume_user, HOST_VOLUME_USER),
         .network_user = host_or(a->network_user, HOST_NETWORK_USER),
         .resolver = a->resolver,
+        .node_name = a->node_name,
     };
     if (a->node_listen && a->node_tls) {
         cleanup_free char *dir = host_folder(a->node_tls, NULL);
@@ -90,6 +91,8 @@ void host_init(struct host *host, const struct args *a)
         host->node_cert = xasprintf("%s/cert.pem", dir);
         host->node_key = xasprintf("%s/key.pem", dir);
         host->node_ca = xasprintf("%s/ca.pem", dir);
+        host->gateway_cert = xasprintf("%s/gateway.pem", dir);
+        host->gateway_key = xasprintf("%s/gateway-key.pem", dir);
     }
     if (!a->tls && !a->tls_cert) {
         return;
@@ -113,6 +116,8 @@ void host_done(struct host *host)
     free(host->node_cert);
     free(host->node_key);
     free(host->node_ca);
+    free(host->gateway_cert);
+    free(host->gateway_key);
     free(host->tls_cert);
     free(host->tls_key);
     *host = (struct host){0};

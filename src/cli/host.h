@@ -46,6 +46,9 @@ struct host {
     char *node_cert;         /* owned, as the next two */
     char *node_key;
     char *node_ca;
+    char *gateway_cert; /* owned, as the next; to reach other nodes with; NULL: there are none */
+    char *gateway_key;
+    const char *node_name;        /* NULL: as the gateway calls it */
     const char *database;         /* NULL: SQLite in the state directory */
     char *database_password_file; /* owned; NULL: none */
     const char *tls_listen;       /* NULL: no TLS; else all three */

@@ -62,6 +62,7 @@ struct args {
     const char *domain;
     const char *node_listen;
     const char *node_tls;
+    const char *node_name;
     const char *database;
     const char *database_password_file;
     const char *warm;

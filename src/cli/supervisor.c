@@ -311,10 +311,15 @@ static void sandbox_manager_args(const struct host *h, const char *argv[static S
 
 static void gateway_args(const struct host *h, const char *argv[static SERVICE_ARGS_MAX])
 {
+    bool others = h->gateway_cert && access(h->gateway_cert, F_OK) == 0;
     const char *const pairs[][2] = {
         {access(SPACE_SHARE_DIR "/console", R_OK) == 0 ? "--console" : NULL,
          SPACE_SHARE_DIR "/console"}, /* served where it is installed */
         {"--domain", h->domain},
+        {h->node_name ? "--node-name" : NULL, h->node_name},
+        {others ? "--node-cert" : NULL, h->gateway_cert},
+        {others ? "--node-key" : NULL, h->gateway_key},
+        {others ? "--node-ca" : NULL, h->node_ca},
         {h->database ? "--database" : NULL, h->database},
         {h->database_password_file ? "--database-password-file" : NULL, h->database_password_file},
         {h->tls_listen ? "--tls-listen" : NULL, h->tls_listen},

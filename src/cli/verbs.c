@@ -59,9 +59,13 @@ static const struct opt up_opts[] = {
           "holds its password; the gateway's user must be able to read it"),
     VALUE(OPT_TEXT, "node-listen", 0, "ADDRESS", node_listen,
           "where the node serves gateways on other machines (nowhere)"),
-    VALUE(OPT_TEXT, "node-tls", 0, "DIR", node_tls,
-          "folder with cert.pem, key.pem and ca.pem for that; the sandbox manager's user must be "
-          "able to read them"),
+    VALUE(
+        OPT_TEXT, "node-tls", 0, "DIR", node_tls,
+        "folder with cert.pem, key.pem and ca.pem for that; the sandbox manager's user must be "
+        "able to read them. With gateway.pem and gateway-key.pem, which the gateway's user must be "
+        "able to read, the gateway reaches other nodes"),
+    VALUE(OPT_TEXT, "node-name", 0, "NAME", node_name,
+          "what this node is called among those that share a database (local)"),
     VALUE(OPT_TEXT, "log-dir", 0, "DIR", log_dir,
           "where the services' logs go with --detach (/var/log/space)"),
     VALUE(OPT_TEXT, "libexec-dir", 0, "DIR", libexec_dir, "where the services' programs are"),

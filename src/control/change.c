@@ -7,6 +7,27 @@
 
 #include <stdio.h>
 
+/*
+ * Whoever is lost stands still, and what it has left of a sandbox without a row, the reconciler removes when it is back. The
+ * database is asked only about nodes of which nothing is heard.
+ */
+static int delete_on_node(struct control *c, const struct sandbox *sb, struct node_call *call,
+                          struct err *e)
+{
+    const unsigned without_node = 1u << SANDBOX_STATE_SUSPENDING | 1u << SANDBOX_STATE_SUSPENDED |
+                                  1u << SANDBOX_STATE_RESTORING | 1u << SANDBOX_STATE_FAILED;
+    int lost = fleet_alive(c->fleet, sb->node) ? 0 : control_node_lost(c, sb->node, e);
+    int r = lost < 0 ? lost : 0;
+
+    if (lost == 0) {
+        r = node_client_delete(control_node(c, sb), sb->id, call, e);
+    }
+    if (r < 0 || (lost == 0 && !(without_node & (1u << sb->observed)))) {
+        return r; /* a node forgets what it has stored itself */
+    }
+    return control_forget_stored(c, sb, call, e);
+}
+
 int control_finish_delete_held(struct control *c, const char *id, uint64_t deadline_ns,
                                struct err *e)
 {
@@ -20,8 +41,7 @@ int control_finish_delete_held(struct control *c, const char *id, uint64_t deadl
     }
     ASSERT(sb.desired == SANDBOX_STATE_DELETED);
     r = control_check_node(c, e);
-    r = r < 0 ? r : node_client_delete(control_node(c, &sb), id, &call, e);
-    r = r < 0 ? r : control_forget_stored(c, &sb, &call, e);
+    r = r < 0 ? r : delete_on_node(c, &sb, &call, e);
     if (r < 0) {
         return r;
     }

@@ -47,6 +47,7 @@ void control_free(struct control *c)
     pthread_mutex_destroy(&c->mutex);
     busy_free(c->busy);
     flights_free(c->resumes);
+    free(c->later);
     free(c);
 }
 

@@ -168,13 +168,14 @@ MUST_CHECK int control_stored(struct control *c, const struct control_actor *act
  * Brings a sandbox to another node than the one in its row; for drains, and for nodes that have died. Its processes go on
  * there; where no node can run its memory, it starts afresh from its disk, and its history says so.
  *
- * The node lives (lost false): what runs or is paused is suspended there first, what is suspended already is restored if it is
- * to run, else nothing of it is on any node, and the row names none. -ESTALE "wrong_state": it is stopped, or a transient
- * state has to end first.
+ * The node lives (lost false): what runs or is paused is suspended there first; what ran is restored. What sleeps is not woken:
+ * nothing of it is on any node, and the row names none. -ESTALE "wrong_state": it is stopped, or a transient state has to end
+ * first.
  *
- * The node is lost, and it is certain that nothing of it runs: what it ran is restored from its last durable state. -ENOENT
- * "not_stored": there is none; the row says "failed" and keeps its node, which may come back with the disk. What the node has
- * left, the reconciler removes there when it can be reached, without touching what is stored.
+ * The node is lost (database/nodes.h; else -ESTALE "node_not_lost"): what ran is restored from its last durable state, what
+ * was paused or suspended sleeps in the store. -ENOENT "not_stored": there is no durable state; the row says "failed" and keeps
+ * its node, which may come back with the disk. What the node has left, the reconciler removes there when it can be reached,
+ * without touching what is stored.
  *
  * Exactly once: the caller needs no hold; two calls at once are one after the other, and the second finds nothing to do. After
  * a crash at any step the row names the one node that may have it; call it again. Blocks as long as bytes travel.
@@ -206,6 +207,7 @@ struct control_ask {
     const json_t *body; /* may be NULL */
     const char *action; /* of the audit event; NULL: none is written */
     const struct pollfd *watch;
+    bool anywhere; /* any node can answer; its own is asked as long as it lives */
 };
 MUST_CHECK int control_ask(struct control *c, const struct control_actor *actor, const char *id,
                            const struct control_ask *ask, json_t **ret, struct err *e);
@@ -240,6 +242,12 @@ MUST_CHECK int control_reconcile(struct control *c, struct err *e);
 MUST_CHECK int control_reconcile_node(struct control *c, const char *name, struct err *e);
 /* Reads in the database which nodes there are and what they last told. The reconciler's thread does it all the time. */
 MUST_CHECK int control_read_nodes(struct control *c, struct err *e);
+/*
+ * Takes what can be taken off the nodes that are lost or drained, one after the other in a few threads, and waits for it. The
+ * thread of the reconciler has one of its own for that, so that it does not wait for bytes that travel. What fails is tried
+ * again after a while; it goes to the log. An error: it cannot be read what there is to do.
+ */
+MUST_CHECK int control_evacuate(struct control *c, struct err *e);
 /* Marks what has reached its end, then ends it. */
 MUST_CHECK int control_expire(struct control *c, struct err *e);
 /*

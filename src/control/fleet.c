@@ -142,6 +142,40 @@ struct node_client *fleet_client(struct fleet *f, const char *name)
     return client;
 }
 
+static bool lives(const struct member *m)
+{
+    return m->listed && m->facts.alive;
+}
+
+bool fleet_alive(struct fleet *f, const char *name)
+{
+    struct member *m;
+    bool alive;
+
+    pthread_mutex_lock(&f->lock);
+    m = find(f, name);
+    alive = m && lives(m);
+    pthread_mutex_unlock(&f->lock);
+    return alive;
+}
+
+struct node_client *fleet_any(struct fleet *f, const char *name)
+{
+    struct node_client *client = NULL;
+    struct member *m;
+
+    pthread_mutex_lock(&f->lock);
+    m = find(f, name);
+    if (m && lives(m)) {
+        client = m->client;
+    }
+    for (size_t i = 0; i < f->n && !client; i++) {
+        client = lives(&f->members[i]) ? f->members[i].client : NULL;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return client ? client : fleet_client(f, name);
+}
+
 bool fleet_knows(struct fleet *f, const char *name)
 {
     struct member *m;

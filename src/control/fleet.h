@@ -37,6 +37,13 @@ bool fleet_chooses(struct fleet *f);
  */
 struct node_client *fleet_client(struct fleet *f, const char *name);
 bool fleet_knows(struct fleet *f, const char *name);
+/* Does it live, as far as was heard? */
+bool fleet_alive(struct fleet *f, const char *name);
+/*
+ * For what any node can answer as well, such as what is in the object store: this one if it lives, else one that does, else
+ * this one all the same. Borrowed as above.
+ */
+struct node_client *fleet_any(struct fleet *f, const char *name);
 /* Has there been a new one since this was asked last? */
 bool fleet_changed(struct fleet *f);
 /* Calls each with every node of now, by name; not under the lock. */

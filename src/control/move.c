@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "control/place.h"
 #include "control/private.h"
+#include "database/nodes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -182,9 +183,29 @@ static bool lose(struct control *c, struct sandbox *sb)
     return true;
 }
 
+int control_node_lost(struct control *c, const char *name, struct err *e)
+{
+    cleanup_node_row struct node_row row = {0};
+    int r = db_node_get(c->db, name, &row, e);
+
+    return r == -ENOENT ? 0 : r < 0 ? r : row.lost;
+}
+
+/*
+ * Read after the sandbox's row: a node that comes back makes all rows that name it newer (db_node_back()), so that what is
+ * decided here is written only while the node is lost.
+ */
+static int check_lost(struct control *c, const char *name, struct err *e)
+{
+    int r = control_node_lost(c, name, e);
+
+    return r == 0 ? err_set(e, -ESTALE, "node_not_lost", "node '%s' is not lost", name) : MIN(r, 0);
+}
+
 static int decide_begin_restore(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
 {
     struct begin *b = ctx;
+    int r;
 
     if (sb->desired == SANDBOX_STATE_DELETED) {
         return control_not_found(e);
@@ -194,6 +215,10 @@ static int decide_begin_restore(struct control *c, void *ctx, struct sandbox *sb
     if (b->from_lost) {
         if (!str_eq(sb->node, b->rs->was_on)) {
             return 0; /* somebody has done it */
+        }
+        r = check_lost(c, sb->node, e);
+        if (r < 0) {
+            return r;
         }
         if (sb->observed != SANDBOX_STATE_SUSPENDED && !lose(c, sb)) {
             return err_set(e, -ESTALE, "wrong_state", "a sandbox that is %s has nothing stored",
@@ -330,8 +355,75 @@ int control_restore_held(struct control *c, const struct control_actor *actor,
 
 /* ---- to another node ---- */
 
-static int move_lost(struct control *c, const struct sandbox *seen, struct busy_hold *hold,
-                     struct err *e)
+/* Nobody waits for its processes: it sleeps in the store until somebody does. */
+static bool may_sleep(const struct sandbox *sb)
+{
+    return sb->observed == SANDBOX_STATE_PAUSED || sb->desired != SANDBOX_STATE_RUNNING;
+}
+
+static int decide_sleep(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
+{
+    const char *from = ctx;
+    int r;
+
+    if (sb->desired == SANDBOX_STATE_DELETED || !str_eq(sb->node, from)) {
+        return 0;
+    }
+    r = check_lost(c, from, e);
+    if (r < 0 || !lose(c, sb)) {
+        return r;
+    }
+    sandbox_move(
+        sb, (struct sandbox_move){SANDBOX_STATE_RESTORING, SANDBOX_BY_POLICY, control_now_ms(c)},
+        NULL);
+    sandbox_move(sb,
+                 (struct sandbox_move){SANDBOX_STATE_SUSPENDED, SANDBOX_BY_NODE, control_now_ms(c)},
+                 "its node is lost; this is its last durable state");
+    sb->desired = sb->desired == SANDBOX_STATE_RUNNING ? sb->desired : SANDBOX_STATE_SUSPENDED;
+    sb->node[0] = '\0';
+    return 1;
+}
+
+static int decide_failed(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
+{
+    const char *from = ctx;
+    int r;
+
+    if (sb->desired == SANDBOX_STATE_DELETED || sb->observed == SANDBOX_STATE_FAILED ||
+        !str_eq(sb->node, from)) {
+        return 0;
+    }
+    r = check_lost(c, from, e);
+    return r < 0 ? r : lose(c, sb);
+}
+
+static int change_lost(struct control *c, const struct sandbox *seen, control_decide_fn *decide,
+                       const char *action, struct err *e)
+{
+    char node[SANDBOX_NODE_SIZE];
+    const struct control_change change = {
+        .id = seen->id, .decide = decide, .ctx = node, .action = action};
+
+    memcpy(node, seen->node, sizeof(node));
+    return control_change(c, &change, /* ret */ NULL, e);
+}
+
+/* Before anybody is asked to restore it, and without a change to a row that says all there is to say. */
+static int check_stored(struct control *c, const struct sandbox *seen, struct err *e)
+{
+    struct node_call call = {.deadline_ns = deadline_in_ms(CONTROL_CHANGE_MS)};
+    struct err mine = {0};
+    int r = control_is_stored(c, seen, &call, e);
+
+    if (r == -ENOENT && change_lost(c, seen, decide_failed, /* action */ NULL, &mine) < 0) {
+        *e = mine;
+        return -EAGAIN;
+    }
+    return r;
+}
+
+static int restore_lost(struct control *c, const struct sandbox *seen, struct busy_hold *hold,
+                        struct err *e)
 {
     struct restore rs = {.hold = hold};
     struct begin b = {.rs = &rs, .from_lost = true, .keep_desired = true, .by = SANDBOX_BY_POLICY};
@@ -342,6 +434,23 @@ static int move_lost(struct control *c, const struct sandbox *seen, struct busy_
     }
     init_restore(&rs, c, seen, /* elsewhere */ true);
     return next_node(&rs) == 0 ? no_node(e) : run(&rs, &b, /* actor */ NULL, e);
+}
+
+static int move_lost(struct control *c, const struct sandbox *seen, struct busy_hold *hold,
+                     struct err *e)
+{
+    struct err mine = {0};
+    int r = check_lost(c, seen->node, &mine);
+
+    r = r < 0 ? r : check_stored(c, seen, &mine);
+    if (r == 0) {
+        r = may_sleep(seen) ? change_lost(c, seen, decide_sleep, "sandbox.node_lost", &mine)
+                            : restore_lost(c, seen, hold, &mine);
+    }
+    if (r < 0 && e) {
+        *e = mine;
+    }
+    return r;
 }
 
 static int decide_nowhere(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
@@ -383,12 +492,12 @@ static int restore_elsewhere(struct control *c, const struct sandbox *seen, stru
     return run(&rs, &b, /* actor */ NULL, e);
 }
 
-static int move_held(struct control *c, const char *id, const struct control_move *how,
-                     struct busy_hold *hold, struct err *e)
+int control_move_held(struct control *c, const char *id, const struct control_move *how,
+                      struct busy_hold *hold, struct err *e)
 {
     const unsigned moves = 1u << SANDBOX_STATE_RUNNING | 1u << SANDBOX_STATE_PAUSED;
     cleanup_sandbox struct sandbox sb = {0};
-    bool was_paused;
+    bool goes_on; /* it sleeps only to be moved */
     int r = db_sandbox_get(c->db, id, /* project */ NULL, &sb, e);
 
     if (r < 0 || sb.desired == SANDBOX_STATE_DELETED) {
@@ -397,7 +506,7 @@ static int move_held(struct control *c, const char *id, const struct control_mov
     if (!str_eq(sb.node, how->from)) {
         return 0;
     }
-    was_paused = sb.observed == SANDBOX_STATE_PAUSED;
+    goes_on = sb.observed == SANDBOX_STATE_RUNNING || str_eq(sb.reason, control_moving);
     if (how->lost && sb.observed != SANDBOX_STATE_SUSPENDED) {
         return move_lost(c, &sb, hold, e);
     }
@@ -411,9 +520,8 @@ static int move_held(struct control *c, const char *id, const struct control_mov
             return r;
         }
     }
-    if (sb.observed == SANDBOX_STATE_RESTORING ||
-        (sb.observed == SANDBOX_STATE_SUSPENDED && sb.desired == SANDBOX_STATE_RUNNING &&
-         !was_paused)) {
+    if (!how->lost && (sb.observed == SANDBOX_STATE_RESTORING ||
+                       (sb.observed == SANDBOX_STATE_SUSPENDED && goes_on))) {
         return restore_elsewhere(c, &sb, hold, e);
     }
     if (sb.observed == SANDBOX_STATE_SUSPENDED) {
@@ -430,5 +538,5 @@ int control_move(struct control *c, const char *id, const struct control_move *h
 
     ASSERT(c && id && how && how->from);
     r = busy_enter(c->busy, id, 0, deadline_in_ms(CONTROL_CHANGE_MS), &hold, e);
-    return r < 0 ? r : move_held(c, id, how, hold, e);
+    return r < 0 ? r : control_move_held(c, id, how, hold, e);
 }

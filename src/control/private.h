@@ -25,13 +25,15 @@
 #define CONTROL_CAS_TRIES 50
 
 struct control {
-    struct db *db;           /* borrowed */
-    struct fleet *fleet;     /* borrowed */
-    struct busy *busy;       /* owned */
-    struct flights *resumes; /* owned */
-    struct share *share;     /* owned; NULL: no other gateway */
-    bool node_known;         /* atomic: see identity.c */
-    char owner[ID_SIZE];     /* this process, in rows and operations */
+    struct db *db;                 /* borrowed */
+    struct fleet *fleet;           /* borrowed */
+    struct busy *busy;             /* owned */
+    struct flights *resumes;       /* owned */
+    struct share *share;           /* owned; NULL: no other gateway */
+    bool node_known;               /* atomic: see identity.c */
+    bool empties;                  /* atomic: some node is lost or drained */
+    struct evacuation *evacuation; /* owned; while running */
+    char owner[ID_SIZE];           /* this process, in rows and operations */
     int64_t (*now_ms)(void *ctx);
     void *now_ctx;
 
@@ -41,7 +43,9 @@ struct control {
     bool running;
     bool stop;
     bool kicked;
-    bool due; /* another gateway says that there is a turn to take */
+    bool due;            /* another gateway says that there is a turn to take */
+    struct later *later; /* owned; see evacuate.c */
+    size_t n_later;
     struct control_health health;
 
     control_still_fn *still; /* set before the first request */
@@ -167,7 +171,9 @@ MUST_CHECK int control_organisation(struct control *c, const char *project,
 MUST_CHECK int control_restore_held(struct control *c, const struct control_actor *actor,
                                     const struct sandbox *seen, struct busy_hold *hold, unsigned by,
                                     struct err *e);
-/* For the control plane itself: what is desired of it stays. */
+/* The reason in the row of one that is suspended only to go on elsewhere. */
+extern const char control_moving[];
+/* For the control plane itself, which moves it: what is desired of it stays. */
 MUST_CHECK int control_suspend_held(struct control *c, const struct sandbox *seen,
                                     struct busy_hold *hold, bool drop_snapshots, struct err *e);
 /* PLAN_SUSPEND: asks the node to suspend it, or whether it has. */
@@ -176,5 +182,23 @@ MUST_CHECK int control_suspend_row(struct control *c, const struct sandbox *row,
 /* What the object store has of one that no node has. */
 MUST_CHECK int control_forget_stored(struct control *c, const struct sandbox *row,
                                      struct node_call *call, struct err *e);
+/* 0: something of it is in the object store. -ENOENT "not_stored". */
+MUST_CHECK int control_is_stored(struct control *c, const struct sandbox *row,
+                                 struct node_call *call, struct err *e);
+
+/* move.c. As control_move(), by who holds it. */
+MUST_CHECK int control_move_held(struct control *c, const char *id, const struct control_move *how,
+                                 struct busy_hold *hold, struct err *e);
+/* Is this node lost, as the database has it? 1, 0; what cannot be read is an error. One that is not known is not lost. */
+MUST_CHECK int control_node_lost(struct control *c, const char *name, struct err *e);
+
+/* Was a node lost or drained when they were read last? */
+static inline bool control_empties(const struct control *c)
+{
+    return __atomic_load_n(&c->empties, __ATOMIC_RELAXED);
+}
+/* evacuate.c. The thread of control_start_reconciler() that empties nodes. */
+struct evacuation *evacuation_start(struct control *c);
+void evacuation_stop(struct evacuation *ev);
 
 int control_not_found(struct err *e);

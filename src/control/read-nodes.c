@@ -77,6 +77,7 @@ int control_read_nodes(struct control *c, struct err *e)
 {
     CLEANUP(reading_done) struct reading rd = {0};
     cleanup_free const char **names = xnew_n(const char *, ROWS_MAX);
+    bool empties = false;
     int worst = 0;
     int r;
 
@@ -88,9 +89,11 @@ int control_read_nodes(struct control *c, struct err *e)
     }
     for (size_t i = 0; i < rd.n; i++) {
         names[i] = rd.rows[i].name;
+        empties = empties || rd.rows[i].lost || rd.rows[i].wanted == NODE_DRAINING;
         r = learn(c, &rd.rows[i], e);
         worst = r < 0 ? r : worst; /* the others are as good as before */
     }
     fleet_keep(c->fleet, names, rd.n);
+    __atomic_store_n(&c->empties, empties, __ATOMIC_RELAXED);
     return worst;
 }

@@ -239,6 +239,7 @@ void control_start_reconciler(struct control *c)
     c->stop = false;
     r = pthread_create(&c->thread, NULL, reconciler, c);
     ASSERT(r == 0); /* like memory: restart is the way out */
+    c->evacuation = evacuation_start(c);
     c->running = true;
 }
 
@@ -250,6 +251,7 @@ void control_stop_reconciler(struct control *c)
     pthread_cond_signal(&c->wake);
     pthread_mutex_unlock(&c->mutex);
     pthread_join(c->thread, NULL);
+    evacuation_stop(c->evacuation);
     c->running = false;
 }
 

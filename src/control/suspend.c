@@ -19,11 +19,14 @@ int control_organisation(struct control *c, const char *project, char ret[static
     return r < 0 ? r : str_copy(ret, ID_SIZE, p.organisation);
 }
 
+const char control_moving[] = "it is on its way to another node";
+
 struct suspending {
     const struct control_actor *actor; /* borrowed */
     const char *id;                    /* borrowed */
     struct busy_hold *hold;            /* borrowed */
     bool drop_snapshots;
+    const char *reason; /* borrowed; NULL: none */
 };
 
 static int suspend_held(struct control *c, const struct suspending *s, struct control_begin *begin,
@@ -33,6 +36,7 @@ static int suspend_held(struct control *c, const struct suspending *s, struct co
         .from = SANDBOX_STATE_SUSPENDING,
         .to = SANDBOX_STATE_SUSPENDED,
         .desired = begin->desired,
+        .reason = s->reason,
     };
     cleanup_json json_t *body = json_pack("{s:s, s:b}", "organisation", s->actor->organisation,
                                           "drop_snapshots", s->drop_snapshots);
@@ -71,7 +75,7 @@ int control_suspend(struct control *c, const struct control_actor *actor, const 
 
     r = control_hold(c, actor, id, deadline_in_ms(CONTROL_CHANGE_MS), &hold, e);
     return r < 0 ? r
-                 : suspend_held(c, &(struct suspending){actor, id, hold, how->drop_snapshots},
+                 : suspend_held(c, &(struct suspending){actor, id, hold, how->drop_snapshots, NULL},
                                 &begin, ret, e);
 }
 
@@ -86,6 +90,7 @@ int control_suspend_held(struct control *c, const struct sandbox *seen, struct b
         .by = SANDBOX_BY_POLICY,
         .refusal = "suspended",
     };
+    bool was_running = seen->observed == SANDBOX_STATE_RUNNING;
     struct control_actor actor = {0};
     cleanup_sandbox struct sandbox sb = {0};
     int r = control_organisation(c, seen->project, actor.organisation, e);
@@ -94,8 +99,10 @@ int control_suspend_held(struct control *c, const struct sandbox *seen, struct b
         return r;
     }
     snprintf(actor.project, sizeof(actor.project), "%s", seen->project);
-    return suspend_held(c, &(struct suspending){&actor, seen->id, hold, drop_snapshots}, &begin,
-                        &sb, e);
+    return suspend_held(c,
+                        &(struct suspending){&actor, seen->id, hold, drop_snapshots,
+                                             was_running ? control_moving : NULL},
+                        &begin, &sb, e);
 }
 
 int control_suspend_row(struct control *c, const struct sandbox *row, struct node_call *call,
@@ -125,33 +132,39 @@ int control_suspend_row(struct control *c, const struct sandbox *row, struct nod
     return control_observe(c, row, &plan, &node, e);
 }
 
+static int ask_store(struct control *c, const struct sandbox *row, const char *method,
+                     const char *organisation, struct node_call *call, struct err *e)
+{
+    cleanup_free char *rest = xasprintf("/stored?organisation=%s", organisation);
+
+    return node_client_ask(fleet_any(c->fleet, row->node),
+                           &(struct node_ask){.method = method, .id = row->id, .rest = rest}, call,
+                           NULL, e);
+}
+
+int control_is_stored(struct control *c, const struct sandbox *row, struct node_call *call,
+                      struct err *e)
+{
+    char organisation[ID_SIZE];
+    int r = control_organisation(c, row->project, organisation, e);
+
+    return r < 0 ? r : ask_store(c, row, "GET", organisation, call, e);
+}
+
 int control_forget_stored(struct control *c, const struct sandbox *row, struct node_call *call,
                           struct err *e)
 {
-    const unsigned without_node = 1u << SANDBOX_STATE_SUSPENDING | 1u << SANDBOX_STATE_SUSPENDED |
-                                  1u << SANDBOX_STATE_RESTORING | 1u << SANDBOX_STATE_FAILED;
-    cleanup_free char *rest = NULL;
     char organisation[ID_SIZE];
-    int r;
+    int r = control_organisation(c, row->project, organisation, e);
 
-    if (!(without_node & (1u << row->observed))) {
-        return 0; /* the node forgets it itself */
-    }
-    r = control_organisation(c, row->project, organisation, e);
-    if (r < 0) {
-        return r;
-    }
-    rest = xasprintf("/stored?organisation=%s", organisation);
-    return node_client_ask(control_node(c, row),
-                           &(struct node_ask){.method = "DELETE", .id = row->id, .rest = rest},
-                           call, NULL, e);
+    return r < 0 ? r : ask_store(c, row, "DELETE", organisation, call, e);
 }
 
 int control_stored(struct control *c, const struct control_actor *actor, const char *id,
                    json_t **ret, struct err *e)
 {
     cleanup_free char *rest = xasprintf("/stored?organisation=%s", actor->organisation);
-    const struct control_ask ask = {.method = "GET", .rest = rest};
+    const struct control_ask ask = {.method = "GET", .rest = rest, .anywhere = true};
 
     return control_ask(c, actor, id, &ask, ret, e);
 }

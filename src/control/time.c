@@ -307,7 +307,8 @@ int control_ask(struct control *c, const struct control_actor *actor, const char
         r = control_not_found(e);
     }
     if (r == 0) {
-        r = node_client_ask(control_node(c, &sb), &what, &call, ret, e);
+        r = node_client_ask(ask->anywhere ? fleet_any(c->fleet, sb.node) : control_node(c, &sb),
+                            &what, &call, ret, e);
     }
     if (r == 0 && ask->action) {
         control_audit(c, actor, ask->action, id, ask->rest);

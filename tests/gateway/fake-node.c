@@ -428,6 +428,15 @@ static int restore(struct http_request *req, struct err *e)
     return http_reply_json_take(req, 200, shown, e);
 }
 
+static int stored(struct http_request *req, struct err *e)
+{
+    if (!fake_store_has(http_request_param(req, "id"))) {
+        return err_set(e, -ENOENT, "not_stored", "nothing is stored of it");
+    }
+    return http_reply_json_take(req, 200, json_pack("{s:i, s:i}", "modified_ms", 1, "age_ms", 1),
+                                e);
+}
+
 static int forget_stored(struct http_request *req, struct err *e)
 {
     store_set(http_request_param(req, "id"), false);
@@ -845,6 +854,7 @@ static const struct http_route routes[] = {
     {"POST", "/v1/sandboxes/{id}/resume", resume, 0},
     {"POST", "/v1/sandboxes/{id}/suspend", suspend, 0},
     {"POST", "/v1/sandboxes/{id}/restore", restore, 0},
+    {"GET", "/v1/sandboxes/{id}/stored", stored, 0},
     {"DELETE", "/v1/sandboxes/{id}/stored", forget_stored, 0},
     {"POST", "/v1/sandboxes/{id}/rollback", rollback, 0},
     {"POST", "/v1/sandboxes/{id}/fork", fork_one, 0},

@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 
+#include "database/nodes.h"
 #include "harness.h"
 
 #define NODES 3
@@ -15,7 +16,7 @@ static const char *const names[NODES] = {"local", "node-b", "node-c"};
 struct nodes {
     struct world w;
     struct fake_node *node[NODES]; /* the first one is the world's */
-    char *socket[NODES]; /* owned */
+    char *socket[NODES];           /* owned */
 };
 
 /* As a node would say it; those further down have less room. */
@@ -357,6 +358,28 @@ static void one_that_sleeps_is_not_woken(void)
     CHECK_INT(where(&t, id), 1);
 }
 
+/* As members of the control plane would find it. */
+static void lose(struct nodes *t, int i)
+{
+    struct node_row row = {.leased = true, .generation = 1};
+    cleanup_node_row struct node_row now = {0};
+    uint64_t deadline_ns = deadline_in_ms(TEST_MS);
+    int64_t generation;
+    int r = 0;
+
+    snprintf(row.name, sizeof(row.name), "%s", names[i]);
+    snprintf(row.id, sizeof(row.id), "id of %s", names[i]);
+    snprintf(row.address, sizeof(row.address), "unix:%s", t->socket[i]);
+    ASSERT(db_node_put(t->w.db, &row, NULL) == 0);
+    ASSERT(db_node_renew(t->w.db, &row, 1, NULL) == 0);
+    ASSERT(db_node_get(t->w.db, names[i], &now, NULL) == 0);
+    while (r == 0 && !deadline_passed(deadline_ns)) {
+        r = db_node_lose(t->w.db, names[i], now.renewals, &generation, NULL);
+    }
+    ASSERT(r == 1);
+    tell(t, i, /* alive */ false, SCHEDULE_ACTIVE);
+}
+
 static void what_a_lost_node_ran_is_restored_once(void)
 {
     NODES_WORLD(t);
@@ -370,7 +393,10 @@ static void what_a_lost_node_ran_is_restored_once(void)
     CHECK_INT(post(&t, id, "/suspend", NULL), 200);
     CHECK_INT(post(&t, id, "/resume", NULL), 200);
     CHECK_INT(where(&t, id), 0);
-    tell(&t, 0, /* alive */ false, SCHEDULE_ACTIVE);
+    CHECK_INT(control_move(t.w.control, id, &lost, &e), -ESTALE); /* nobody says so */
+    CHECK_STR(e.reason, "node_not_lost");
+    check_state(&t, id, "running");
+    lose(&t, 0);
     fake_node_fault(t.node[1], FAKE_RESTORE, FAKE_LOST); /* and the first attempt is cut */
     fake_node_set(t.node[0], id, "");                    /* it is fenced */
     CHECK(control_move(t.w.control, id, &lost, NULL) < 0);
@@ -388,6 +414,157 @@ static void what_a_lost_node_ran_is_restored_once(void)
     CHECK_INT(control_reconcile(t.w.control, NULL), 0);
     check_state(&t, never, "running");
     CHECK(fake_store_has(id));
+}
+
+/* --- emptying nodes --- */
+
+static void empty_nodes(struct nodes *t)
+{
+    ASSERT(control_evacuate(t->w.control, NULL) == 0);
+}
+
+static void a_lost_node_is_emptied(void)
+{
+    NODES_WORLD(t);
+    char ran[ID_SIZE];
+    char paused[ID_SIZE];
+    char sleeps[ID_SIZE];
+    char never[ID_SIZE];
+
+    world_make(&t.w, ALICE, ran);
+    world_make(&t.w, ALICE, paused);
+    world_make(&t.w, ALICE, sleeps);
+    world_make(&t.w, ALICE, never);
+    CHECK_INT(post(&t, ran, "/suspend", NULL), 200);
+    CHECK_INT(post(&t, ran, "/resume", NULL), 200);
+    CHECK_INT(post(&t, paused, "/suspend", NULL), 200);
+    CHECK_INT(post(&t, paused, "/resume", NULL), 200);
+    CHECK_INT(post(&t, paused, "/pause", NULL), 200);
+    CHECK_INT(post(&t, sleeps, "/suspend", "{\"wake_on_request\":true}"), 200);
+    lose(&t, 0);
+    world_stop_node(&t.w);
+    t.node[0] = NULL;
+    empty_nodes(&t);
+    CHECK_INT(where(&t, ran), 1);
+    check_state(&t, ran, "running");
+    check_state(&t, paused, "suspended");
+    check_state(&t, sleeps, "suspended");
+    check_state(&t, never, "failed");
+    CHECK_INT(row_node(&t, never), 0); /* its disk may come back */
+    CHECK_INT(fake_node_asked(t.node[1], FAKE_RESTORE), 1);
+    empty_nodes(&t); /* again: nothing is left to do */
+    CHECK_INT(fake_node_asked(t.node[1], FAKE_RESTORE), 1);
+    CHECK_INT(fake_node_asked(t.node[2], FAKE_RESTORE), 0);
+    CHECK_INT(post(&t, paused, "/resume", NULL), 200);
+    CHECK_INT(where(&t, paused), 1);
+    CHECK_INT(post(&t, sleeps, "/resume", NULL), 200);
+    CHECK_INT(where(&t, sleeps), 1);
+}
+
+static void what_is_deleted_on_a_lost_node_is_gone(void)
+{
+    NODES_WORLD(t);
+    cleanup_free char *target = NULL;
+    char before[ID_SIZE];
+    char after[ID_SIZE];
+
+    world_make(&t.w, ALICE, before);
+    world_make(&t.w, ALICE, after);
+    CHECK_INT(post(&t, after, "/suspend", NULL), 200);
+    CHECK_INT(post(&t, after, "/resume", NULL), 200);
+    world_stop_node(&t.w);
+    t.node[0] = NULL;
+    target = xasprintf("/v1/sandboxes/%s", before);
+    {
+        cleanup_answer struct answer a = alice(&t.w, "DELETE", target, NULL);
+
+        CHECK_INT(a.status, 202); /* accepted: the node cannot be asked */
+    }
+    empty_nodes(&t);
+    CHECK_INT(world_rows(&t.w), 2); /* nor is it lost */
+    lose(&t, 0);
+    empty_nodes(&t);
+    CHECK_INT(where(&t, after), 1);
+    CHECK_INT(world_rows(&t.w), 1);
+    fake_node_fault(t.node[1], FAKE_LIST, FAKE_FINE);
+    free(target);
+    target = xasprintf("/v1/sandboxes/%s", after);
+    {
+        cleanup_answer struct answer a = alice(&t.w, "DELETE", target, NULL);
+
+        CHECK_INT(a.status, 204);
+    }
+    CHECK(!fake_store_has(after));
+}
+
+static void a_deletion_does_not_wait_for_a_lost_node(void)
+{
+    NODES_WORLD(t);
+    cleanup_free char *target = NULL;
+    char id[ID_SIZE];
+
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    lose(&t, 0);
+    target = xasprintf("/v1/sandboxes/%s", id);
+    {
+        cleanup_answer struct answer a = alice(&t.w, "DELETE", target, NULL);
+
+        CHECK_INT(a.status, 204);
+    }
+    CHECK(!fake_store_has(id));
+    CHECK_INT(where(&t, id), 0); /* it stands still there, until the node is back */
+    CHECK_INT(fake_node_asked(t.node[0], FAKE_DELETE), 0);
+    tell(&t, 0, /* alive */ true, SCHEDULE_ACTIVE);
+    CHECK_INT(control_reconcile(t.w.control, NULL), 0);
+    CHECK_INT(where(&t, id), -1);
+}
+
+static void a_restore_from_a_lost_node_waits_for_room(void)
+{
+    NODES_WORLD(t);
+    char id[ID_SIZE];
+
+    world_make(&t.w, ALICE, id);
+    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    lose(&t, 0);
+    fake_node_set(t.node[0], id, "");
+    tell(&t, 1, true, SCHEDULE_CORDONED);
+    tell(&t, 2, true, SCHEDULE_CORDONED);
+    CHECK_INT(
+        control_move(t.w.control, id, &(struct control_move){.from = "local", .lost = true}, NULL),
+        -ENOMEM);
+    tell(&t, 2, true, SCHEDULE_ACTIVE);
+    empty_nodes(&t);
+    CHECK_INT(where(&t, id), 2);
+    check_state(&t, id, "running");
+}
+
+static void a_drained_node_is_emptied_and_nobody_is_woken(void)
+{
+    NODES_WORLD(t);
+    char ran[ID_SIZE];
+    char sleeps[ID_SIZE];
+    char stopped[ID_SIZE];
+    struct node_row row = {.wanted = NODE_DRAINING, .name = "local", .address = "unix:/nowhere"};
+
+    world_make(&t.w, ALICE, ran);
+    world_make(&t.w, ALICE, sleeps);
+    world_make(&t.w, ALICE, stopped);
+    CHECK_INT(post(&t, sleeps, "/suspend", "{\"wake_on_request\":true}"), 200);
+    CHECK_INT(post(&t, stopped, "/stop", NULL), 200);
+    tell(&t, 0, true, SCHEDULE_DRAINING);
+    ASSERT(db_node_put(t.w.db, &row, NULL) == 0);
+    empty_nodes(&t);
+    CHECK_INT(where(&t, ran), 1);
+    check_state(&t, ran, "running");
+    CHECK_INT(where(&t, sleeps), -1);
+    check_state(&t, sleeps, "suspended");
+    CHECK_INT(row_node(&t, sleeps), -1);
+    CHECK_INT(where(&t, stopped), 0);
+    CHECK_INT(fake_node_asked(t.node[1], FAKE_RESTORE), 1);
 }
 
 static void templates_of_all_nodes_are_listed(void)
@@ -411,4 +588,6 @@ TEST_MAIN(T(a_creation_goes_where_room_is), T(a_full_node_passes_a_creation_on),
           T(a_restore_whose_answer_is_lost_stays_on_its_node),
           T(a_restore_that_all_refuse_leaves_it_suspended), T(a_running_one_is_moved),
           T(one_that_sleeps_is_not_woken), T(what_a_lost_node_ran_is_restored_once),
-          T(templates_of_all_nodes_are_listed))
+          T(a_lost_node_is_emptied), T(what_is_deleted_on_a_lost_node_is_gone),
+          T(a_deletion_does_not_wait_for_a_lost_node), T(a_restore_from_a_lost_node_waits_for_room),
+          T(a_drained_node_is_emptied_and_nobody_is_woken), T(templates_of_all_nodes_are_listed))
