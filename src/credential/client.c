@@ -151,3 +151,12 @@ int credential_client_targets(struct credential_client *c, uint64_t known,
                                                      .watch = watch},
                             ret, e);
 }
+
+int credential_client_metrics(struct credential_client *c, uint64_t ms, json_t **ret, struct err *e)
+{
+    return http_client_json(c->http,
+                            &(struct http_json_opts){.method = "GET",
+                                                     .target = "/v1/metrics",
+                                                     .deadline_ns = deadline_in_ms(ms)},
+                            ret, e);
+}

@@ -42,6 +42,9 @@ MUST_CHECK int credential_client_authority(struct credential_client *c, const ch
  */
 MUST_CHECK int credential_client_targets(struct credential_client *c, uint64_t known,
                                          const struct pollfd *watch, json_t **ret, struct err *e);
+/* What the manager counts: {"text"}. Waits for so long at most. */
+MUST_CHECK int credential_client_metrics(struct credential_client *c, uint64_t ms, json_t **ret,
+                                         struct err *e);
 /* Any exchange as JSON, for the API gateway. */
 MUST_CHECK int credential_client_call(struct credential_client *c, const char *method,
                                       const char *target, const json_t *body, json_t **ret,

@@ -194,6 +194,7 @@ int main(int argc, char **argv)
     }
     start_again(argv);
     signal(SIGPIPE, SIG_IGN);
+    manager_metrics_register();
     service = (struct service){.gateway_uid = uid_of(o.gateway_user),
                                .network_uid = uid_of(o.network_user),
                                .sandbox_uid = uid_of(o.sandbox_user)};

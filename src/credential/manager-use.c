@@ -7,6 +7,7 @@
 #include "base/base64.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/metric.h"
 #include "credential/manager.h"
 #include "credential/sigv4.h"
 
@@ -270,7 +271,28 @@ static void note_strays(struct manager *m, const struct manager_use *use,
     }
 }
 
-int manager_use(struct manager *m, const struct manager_use *use, struct plan *ret, struct err *e)
+static struct metric uses = {
+    .name = "space_credential_use_seconds",
+    .help =
+        "Requests that credentials were put into, or not, by outcome; vaults and tokens included.",
+    .type = METRIC_HISTOGRAM,
+    .labels = {METRIC_OUTCOMES},
+    .quiet = true,
+};
+static struct metric injected = {
+    .name = "space_credential_injections_total",
+    .help = "Values that were put into requests.",
+    .type = METRIC_COUNTER,
+};
+
+void manager_metrics_register(void)
+{
+    metric_register(&uses);
+    metric_register(&injected);
+}
+
+static int use_all(struct manager *m, const struct manager_use *use, struct plan *ret,
+                   struct err *e)
 {
     cleanup_plan struct plan plan = {0};
     struct credential *chosen = NULL;
@@ -291,5 +313,15 @@ int manager_use(struct manager *m, const struct manager_use *use, struct plan *r
         *e = why;
     }
     free(chosen);
+    return r;
+}
+
+int manager_use(struct manager *m, const struct manager_use *use, struct plan *ret, struct err *e)
+{
+    uint64_t begun_ns = clock_now_ns();
+    int r = use_all(m, use, ret, e);
+
+    metric_observe(&uses, METRIC_AT(metric_outcome(r)), clock_now_ns() - begun_ns);
+    metric_add(&injected, METRIC_ONLY, r < 0 ? 0 : (int64_t)ret->n);
     return r;
 }

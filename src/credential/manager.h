@@ -76,6 +76,8 @@ struct manager_use {
     struct sigv4_scope sign; /* what the guest itself signed for; empty: nothing */
 };
 
+/* What is used is counted from then on; see base/metric.h. */
+void manager_metrics_register(void);
 /* The plan, maybe an empty one. */
 MUST_CHECK int manager_use(struct manager *m, const struct manager_use *use, struct plan *ret,
                            struct err *e);

@@ -5,6 +5,7 @@
 
 #include "base/base64.h"
 #include "base/clock.h"
+#include "base/metric.h"
 #include "credential/secret.h"
 
 #define FOR_GATEWAY (1u << 0)
@@ -310,7 +311,17 @@ static int health_handler(struct http_request *req, struct err *e)
     return http_reply_json_take(req, 200, json_pack("{s:s}", "status", "ok"), e);
 }
 
+static int metrics_handler(struct http_request *req, struct err *e)
+{
+    cleanup_buf struct buf text = BUF_INIT(BODY_MAX);
+    int r = metric_print_all(&text);
+
+    return r < 0 ? err_wrap(e, r, "printing the metrics")
+                 : http_reply_json_take(req, 200, json_pack("{s:s}", "text", buf_str(&text)), e);
+}
+
 static const struct http_route routes[] = {
+    {"GET", "/v1/metrics", metrics_handler, FOR_ROOT | FOR_GATEWAY | FOR_SANDBOX},
     {"GET", "/v1/health", health_handler, FOR_ROOT | FOR_GATEWAY | FOR_NETWORK | FOR_SANDBOX},
     {"POST", "/v1/credentials/add", add_handler, FOR_ROOT | FOR_GATEWAY},
     {"POST", "/v1/credentials/list", list_handler, FOR_ROOT | FOR_GATEWAY},

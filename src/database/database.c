@@ -3,6 +3,7 @@
 /* The pool of connections, transactions on them, and which product a URL names. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/metric.h"
 #include "database/private.h"
 
 #include <pthread.h>
@@ -221,10 +222,47 @@ static void release(struct db *db, struct db_conn *conn)
     pthread_mutex_unlock(&db->mutex);
 }
 
+static const char *const kinds[] = {"read", "write"};
+static const char *const errors[] = {"unavailable", "busy", "conflict", "full", "other"};
+static struct metric seconds = {
+    .name = "space_database_seconds",
+    .help = "Transactions, from being asked for to their end, waiting for a turn included.",
+    .type = METRIC_HISTOGRAM,
+    .labels = {{"kind", kinds, ARRAY_SIZE(kinds)}},
+};
+static struct metric failures = {
+    .name = "space_database_errors_total",
+    .help = "Statements and commits that failed; a conflict is tried again.",
+    .type = METRIC_COUNTER,
+    .labels = {{"error", errors, ARRAY_SIZE(errors)}},
+};
+
+void db_metrics_register(void)
+{
+    metric_register(&seconds);
+    metric_register(&failures);
+}
+
+/* Gives r back. That something is there already is an answer, not a failure. */
+static int count_failure(int r)
+{
+    const char *word = r == -EHOSTDOWN ? "unavailable"
+                       : r == -EBUSY   ? "busy"
+                       : r == -EAGAIN  ? "conflict"
+                       : r == -ENOSPC  ? "full"
+                                       : "other";
+
+    if (r < 0 && r != -EEXIST) {
+        metric_add(&failures, METRIC_AT(metric_index(&failures, 0, word)), 1);
+    }
+    return r;
+}
+
 static void end_tx(struct db_tx *tx)
 {
     struct db *db = tx->db;
 
+    metric_observe(&seconds, METRIC_AT(tx->mode != DB_READ), clock_now_ns() - tx->begun_ns);
     release(db, tx->conn);
     if (tx->mode != DB_READ && db->driver->single_writer) {
         pthread_mutex_unlock(&db->writer);
@@ -235,7 +273,7 @@ static void end_tx(struct db_tx *tx)
 /* What it said goes to the log, once. */
 static int broke(struct db *db, int r, struct err *e)
 {
-    if (r != -EHOSTDOWN) {
+    if (count_failure(r) != -EHOSTDOWN) {
         return r;
     }
     IGNORE_RESULT(note_state(db, r, e)); /* r again */
@@ -249,7 +287,7 @@ static int begin_once(struct db_tx *tx, struct err *e)
     int r = acquire(db, &tx->conn, e);
 
     if (r < 0) {
-        return r;
+        return count_failure(r);
     }
     r = db->driver->begin(tx->conn, tx->alone ? DB_READ : tx->mode, &mine);
     if (r < 0) {
@@ -265,7 +303,7 @@ static int begin_once(struct db_tx *tx, struct err *e)
 
 int db_begin(struct db *db, enum db_mode mode, struct db_tx *ret, struct err *e)
 {
-    struct db_tx tx = {.db = db, .mode = mode, .alone = ret->alone};
+    struct db_tx tx = {.db = db, .mode = mode, .alone = ret->alone, .begun_ns = clock_now_ns()};
     bool queues = mode != DB_READ && db->driver->single_writer;
     int r;
 
@@ -292,7 +330,7 @@ int db_commit(struct db_tx *tx, struct err *e)
 
     ASSERT(tx && tx->conn);
 
-    r = tx->db->driver->commit(tx->conn, e);
+    r = count_failure(tx->db->driver->commit(tx->conn, e));
     if (r < 0) {
         tx->db->driver->rollback(tx->conn);
     }

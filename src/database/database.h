@@ -127,6 +127,9 @@ MUST_CHECK int db_key_get(struct db *db, const char *id, struct api_key *ret, st
 MUST_CHECK int db_key_revoke(struct db *db, const char *id, int64_t at_ms, struct err *e);
 MUST_CHECK int db_key_touch(struct db *db, const char *id, int64_t at_ms, struct err *e);
 
+/* What all of this process's databases do is counted from then on; see base/metric.h. */
+void db_metrics_register(void);
+
 /* --- sandboxes --- */
 
 /* What is written in the same transaction as a change of a sandbox. Either may be NULL. */

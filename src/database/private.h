@@ -20,7 +20,8 @@ struct db_tx {
     struct db_conn
         *conn; /* borrowed from the pool until the transaction is done; NULL: not begun */
     enum db_mode mode;
-    bool alone; /* one statement: it needs no BEGIN where there are no turns to wait for */
+    bool alone;        /* one statement: it needs no BEGIN where there are no turns to wait for */
+    uint64_t begun_ns; /* when it was asked for: waiting for a turn counts */
 };
 
 /*

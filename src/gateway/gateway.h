@@ -198,6 +198,7 @@ int template_delete_handler(struct http_request *req, struct err *e);
 int template_build_get_handler(struct http_request *req, struct err *e);
 int template_files_handler(struct http_request *req, struct err *e);
 int node_get_handler(struct http_request *req, struct err *e);
+int node_metrics_handler(struct http_request *req, struct err *e);
 int health_handler(struct http_request *req, struct err *e);
 int metrics_handler(struct http_request *req, struct err *e);
 int openapi_handler(struct http_request *req, struct err *e);

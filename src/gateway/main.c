@@ -408,6 +408,7 @@ int main(int argc, char **argv)
     }
     /* A connection is a descriptor, and a proxied one is two or three: else there are fewer. */
     IGNORE_RESULT(proc_raise_descriptor_limit());
+    db_metrics_register();
     if (opts.create_key) {
         return create_key(&opts);
     }

@@ -2,15 +2,18 @@
 #include "gateway/metrics.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/metric.h"
 
 /* Answers by their first digit; 0 is a connection that was cut before any. */
 #define CLASSES 6
 
 struct route_counters {
     atomic_uint_fast64_t answers[CLASSES];
-    atomic_uint_fast64_t duration_ns;
+    struct metric_histogram duration;
     atomic_uint_fast64_t bytes_in;
     atomic_uint_fast64_t bytes_out;
 };
@@ -67,45 +70,87 @@ void metrics_count(struct metrics *m, const struct http_route *route, const stru
 
     c = &m->routes[i];
     atomic_fetch_add_explicit(&c->answers[class < CLASSES ? class : 5], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&c->duration_ns, done->duration_ns, memory_order_relaxed);
+    metric_histogram_observe(&c->duration, done->duration_ns);
     atomic_fetch_add_explicit(&c->bytes_in, done->bytes_in, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->bytes_out, done->bytes_out, memory_order_relaxed);
 }
 
-static int print_route(struct metrics *m, size_t i, struct buf *out)
+/* One family after the other, as the format wants it. */
+struct family {
+    const char *name;
+    enum metric_type type;
+    const char *help;
+    int (*print)(const struct family *f, struct route_counters *c, const struct metric_pair *pairs,
+                 struct buf *out);
+    size_t offset; /* of the counter in struct route_counters */
+};
+
+static bool asked(struct route_counters *c)
 {
-    const struct http_route *route = i < m->n_routes ? route_at(m, i) : NULL;
-    const char *method = route ? route->method : "*";
-    const char *pattern = route ? route->pattern : "none";
-    struct route_counters *c = &m->routes[i];
-    uint64_t total = 0;
+    for (unsigned k = 0; k < CLASSES; k++) {
+        if (atomic_load_explicit(&c->answers[k], memory_order_relaxed) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Method and route are ours, out of the table: nothing in them needs escaping. */
+static int print_answers(const struct family *f, struct route_counters *c,
+                         const struct metric_pair *pairs, struct buf *out)
+{
     int r = 0;
 
     for (unsigned k = 0; k < CLASSES && r == 0; k++) {
         uint64_t n = atomic_load_explicit(&c->answers[k], memory_order_relaxed);
 
-        total += n;
         if (n > 0) {
-            r = buf_printf(
-                out,
-                "space_gateway_requests_total{method=\"%s\",route=\"%s\",class=\"%uxx\"} %llu\n",
-                method, pattern, k, (unsigned long long)n);
+            r = buf_printf(out, "%s{method=\"%s\",route=\"%s\",class=\"%uxx\"} %llu\n", f->name,
+                           pairs[0].value, pairs[1].value, k, (unsigned long long)n);
         }
     }
-    if (r < 0 || total == 0) {
-        return r;
+    return r;
+}
+
+static int print_duration(const struct family *f, struct route_counters *c,
+                          const struct metric_pair *pairs, struct buf *out)
+{
+    return metric_histogram_print(out, f->name, pairs, 2, &c->duration);
+}
+
+static int print_counter(const struct family *f, struct route_counters *c,
+                         const struct metric_pair *pairs, struct buf *out)
+{
+    atomic_uint_fast64_t *counter = (void *)((char *)c + f->offset);
+
+    return buf_printf(out, "%s{method=\"%s\",route=\"%s\"} %llu\n", f->name, pairs[0].value,
+                      pairs[1].value,
+                      (unsigned long long)atomic_load_explicit(counter, memory_order_relaxed));
+}
+
+static const struct family families[] = {
+    {"space_gateway_requests_total", METRIC_COUNTER,
+     "Requests by route and first digit of the answer; 0xx: cut before any.", print_answers, 0},
+    {"space_gateway_request_seconds", METRIC_HISTOGRAM,
+     "Requests by route; a stream lasts as long as its client wants.", print_duration, 0},
+    {"space_gateway_received_bytes_total", METRIC_COUNTER, "Bytes of requests' bodies.",
+     print_counter, offsetof(struct route_counters, bytes_in)},
+    {"space_gateway_sent_bytes_total", METRIC_COUNTER, "Bytes of answers' bodies.", print_counter,
+     offsetof(struct route_counters, bytes_out)},
+};
+
+static int print_family(struct metrics *m, const struct family *f, struct buf *out)
+{
+    int r = metric_head(out, f->name, f->type, f->help);
+
+    for (size_t i = 0; i <= m->n_routes && r == 0; i++) {
+        const struct http_route *route = i < m->n_routes ? route_at(m, i) : NULL;
+        const struct metric_pair pairs[] = {{"method", route ? route->method : "*"},
+                                            {"route", route ? route->pattern : "none"}};
+
+        r = asked(&m->routes[i]) ? f->print(f, &m->routes[i], pairs, out) : 0;
     }
-    return buf_printf(
-        out,
-        "space_gateway_request_seconds_sum{method=\"%s\",route=\"%s\"} %.6f\n"
-        "space_gateway_request_seconds_count{method=\"%s\",route=\"%s\"} %llu\n"
-        "space_gateway_received_bytes_total{method=\"%s\",route=\"%s\"} %llu\n"
-        "space_gateway_sent_bytes_total{method=\"%s\",route=\"%s\"} %llu\n",
-        method, pattern,
-        (double)atomic_load_explicit(&c->duration_ns, memory_order_relaxed) / (double)NS_PER_S,
-        method, pattern, (unsigned long long)total, method, pattern,
-        (unsigned long long)atomic_load_explicit(&c->bytes_in, memory_order_relaxed), method,
-        pattern, (unsigned long long)atomic_load_explicit(&c->bytes_out, memory_order_relaxed));
+    return r;
 }
 
 static int print_sandboxes(struct db *db, struct buf *out, struct err *e)
@@ -114,11 +159,13 @@ static int print_sandboxes(struct db *db, struct buf *out, struct err *e)
     int r = db_sandbox_count(db, &counts, e);
 
     if (r == 0) {
-        r = buf_add_str(out, "# TYPE space_sandboxes gauge\n");
+        r = metric_head(out, "space_sandboxes", METRIC_GAUGE,
+                        "Sandboxes that there are, by the state last seen.");
     }
     for (unsigned s = 0; s < SANDBOX_STATE_DELETED && r == 0; s++) {
-        r = buf_printf(out, "space_sandboxes{state=\"%s\"} %lld\n",
-                       sandbox_state_name((enum sandbox_state)s), (long long)counts.n[s]);
+        r = metric_value(out, "space_sandboxes",
+                         &(struct metric_pair){"state", sandbox_state_name((enum sandbox_state)s)},
+                         (double)counts.n[s]);
     }
     return r;
 }
@@ -126,39 +173,43 @@ static int print_sandboxes(struct db *db, struct buf *out, struct err *e)
 static int print_reconciler(struct control *control, struct buf *out)
 {
     struct control_health h = control_health(control);
+    const struct {
+        const char *name;
+        enum metric_type type;
+        const char *help;
+        double value;
+    } rows[] = {
+        {"space_reconciler_passes_total", METRIC_COUNTER,
+         "Times that this gateway compared desired with observed state.", (double)h.passes},
+        {"space_reconciler_failed_passes_total", METRIC_COUNTER, "Those that did not come through.",
+         (double)h.failed_passes},
+        {"space_reconciler_repairs_total", METRIC_COUNTER, "What had to be changed.",
+         (double)h.repairs},
+        {"space_node_up", METRIC_GAUGE, "Did the node answer the last pass?", h.node_ok},
+    };
+    int r = 0;
 
-    return buf_printf(out,
-                      "# TYPE space_reconciler_passes_total counter\n"
-                      "space_reconciler_passes_total %llu\n"
-                      "# TYPE space_reconciler_failed_passes_total counter\n"
-                      "space_reconciler_failed_passes_total %llu\n"
-                      "# TYPE space_reconciler_repairs_total counter\n"
-                      "space_reconciler_repairs_total %llu\n"
-                      "# TYPE space_node_up gauge\n"
-                      "space_node_up %d\n",
-                      (unsigned long long)h.passes, (unsigned long long)h.failed_passes,
-                      (unsigned long long)h.repairs, h.node_ok);
+    for (size_t i = 0; i < ARRAY_SIZE(rows) && r == 0; i++) {
+        r = metric_single(out, rows[i].name, rows[i].type, rows[i].help, rows[i].value);
+    }
+    return r;
 }
 
 int metrics_print(struct metrics *m, struct control *control, struct db *db, struct buf *out,
                   struct err *e)
 {
-    int r;
+    int r = 0;
 
     ASSERT(m && control && db && out);
 
-    r = buf_add_str(out, "# TYPE space_gateway_requests_total counter\n"
-                         "# TYPE space_gateway_request_seconds summary\n"
-                         "# TYPE space_gateway_received_bytes_total counter\n"
-                         "# TYPE space_gateway_sent_bytes_total counter\n");
-    for (size_t i = 0; i <= m->n_routes && r == 0; i++) {
-        r = print_route(m, i, out);
+    for (size_t i = 0; i < ARRAY_SIZE(families) && r == 0; i++) {
+        r = print_family(m, &families[i], out);
     }
-    if (r == 0) {
-        r = print_reconciler(control, out);
-    }
-    if (r == 0) {
-        r = print_sandboxes(db, out, e);
+    r = r < 0 ? r : metric_print_all(out);
+    r = r < 0 ? r : print_reconciler(control, out);
+    if (r == 0 && print_sandboxes(db, out, e) < 0) {
+        /* Without its database a gateway still says that it has none; see space_database_errors_total. */
+        log_warn(NULL, "metrics without the number of sandboxes: the database does not answer");
     }
     return r;
 }

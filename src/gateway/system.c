@@ -22,6 +22,36 @@ int node_get_handler(struct http_request *req, struct err *e)
     return reply_from_node(req, "/v1/node", e);
 }
 
+/* Its services have no address that a scraper could reach: we are asked instead. */
+int node_metrics_handler(struct http_request *req, struct err *e)
+{
+    CLEANUP(http_call_freep) struct http_call *call = NULL;
+    struct pollfd watch = http_client_pollfd(req);
+    const struct http_call_opts opts = {.method = "GET",
+                                        .target = "/v1/metrics",
+                                        .deadline_ns = deadline_in_ms(GATEWAY_NODE_MS),
+                                        .watch = &watch};
+    cleanup_free char *text = NULL;
+    struct err why = {0};
+    size_t len = 0;
+    struct fleet *fleet = gateway_of(req)->fleet;
+    const char *name = http_query_get(req, "node"); /* NULL: the home node */
+    int r;
+
+    if (name && !fleet_knows(fleet, name)) {
+        return err_set(e, -ENOENT, "node_not_found", "there is no such node");
+    }
+    r = http_call_new(node_client_http(fleet_client(fleet, name ? name : "")), &opts, &call, &why);
+    r = r < 0 ? r : http_call_head(call, &why);
+    r = r < 0 ? r : http_call_all(call, GATEWAY_BODY_MAX, &text, &len, &why);
+    if (r < 0 || http_call_status(call) != 200) {
+        return r == -ECANCELED ? r
+                               : err_set(e, -EHOSTDOWN, "node_unavailable",
+                                         "the node does not say what it counts");
+    }
+    return http_reply_bytes(req, 200, "text/plain; version=0.0.4", text, len, e);
+}
+
 int health_handler(struct http_request *req, struct err *e)
 {
     struct gateway *g = gateway_of(req);

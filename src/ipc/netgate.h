@@ -12,6 +12,7 @@
  *     propose  sandbox: {"rules": [...]}
  *     answer   sandbox, ask, allow, remember_s: for how long it counts; token: it must be the one that a webhook got
  *     totals   of all together
+ *     metrics  {"text"}: what it counts; see base/metric.h
  *
  * The answer is an object; with a member "error" (as json_error_object() makes it) when it could not be
  * done. A packet that is no such request closes the connection.

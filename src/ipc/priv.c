@@ -2,6 +2,7 @@
 #include "ipc/priv.h"
 
 #include "base/clock.h"
+#include "base/metric.h"
 #include "base/sock.h"
 #include "ipc/seqpacket.h"
 
@@ -90,8 +91,34 @@ static int priv_exchange(struct priv_client *c, struct call *call, bool *ret_sen
     return 0;
 }
 
+static const char *const op_labels[PRIV_OP_COUNT_] = {
+    [PRIV_OP_MACHINE_START] = "machine_start",
+    [PRIV_OP_MACHINE_SEAL] = "machine_seal",
+    [PRIV_OP_MACHINE_KILL] = "machine_kill",
+    [PRIV_OP_MACHINE_NEXT] = "machine_next",
+    [PRIV_OP_MACHINE_STATS] = "machine_stats",
+    [PRIV_OP_MACHINE_COPY] = "machine_copy",
+    [PRIV_OP_SUBVOL_CREATE] = "subvol_create",
+    [PRIV_OP_SUBVOL_SNAPSHOT] = "subvol_snapshot",
+    [PRIV_OP_SUBVOL_DELETE] = "subvol_delete",
+    [PRIV_OP_MACHINE_SOCKET] = "machine_socket",
+    [PRIV_OP_LEASE] = "lease",
+};
+static struct metric requests = {
+    .name = "space_node_privileged_seconds",
+    .help = "What the sandbox manager asked of the node manager, by operation and outcome.",
+    .type = METRIC_HISTOGRAM,
+    .labels = {{"operation", op_labels, ARRAY_SIZE(op_labels)}, METRIC_OUTCOMES},
+    .quiet = true,
+};
+
+void priv_metrics_register(void)
+{
+    metric_register(&requests);
+}
+
 /* Returns the reply's code. A failure's sentence comes from the node manager as it is. */
-static int priv_call(struct priv_client *c, struct call *call, struct err *e)
+static int priv_call_uncounted(struct priv_client *c, struct call *call, struct err *e)
 {
     bool sent;
     int r;
@@ -114,6 +141,16 @@ static int priv_call(struct priv_client *c, struct call *call, struct err *e)
         return err_set(e, call->reply.code, call->reply.reason, "%s", call->reply.msg);
     }
     return call->reply.code;
+}
+
+static int priv_call(struct priv_client *c, struct call *call, struct err *e)
+{
+    uint64_t begun_ns = clock_now_ns();
+    int r = priv_call_uncounted(c, call, e);
+
+    metric_observe(&requests, METRIC_AT(call->op, metric_outcome(MIN(r, 0))),
+                   clock_now_ns() - begun_ns);
+    return r;
 }
 
 static int priv_id_fill(struct priv_machine_id *ret, const char *id, struct err *e)

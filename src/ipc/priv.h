@@ -232,6 +232,8 @@ struct priv_client;
 /* Does not connect yet, so that services may start in any order. */
 struct priv_client *priv_client_new(const char *socket_path);
 void priv_client_free(struct priv_client *c);
+/* What is asked of the node manager is counted from then on; see base/metric.h. */
+void priv_metrics_register(void);
 
 /*
  * Starts the machine and returns once its VMM has been exec'd. *ret_pidfd is owned by the caller

@@ -309,7 +309,15 @@ static void threads_share_one_client(void)
     CHECK_INT(f.served, 800);
 }
 
-TEST_MAIN(T(start_sends_what_is_there_and_takes_the_pidfd),
+/* A new operation without a word for it ends the program here. */
+static void each_operation_has_its_word_in_metrics(void)
+{
+    priv_metrics_register();
+    priv_metrics_register();
+}
+
+TEST_MAIN(T(each_operation_has_its_word_in_metrics),
+          T(start_sends_what_is_there_and_takes_the_pidfd),
           T(a_refusal_keeps_its_word_and_sentence), T(a_repeatable_call_is_repeated_once),
           T(a_start_is_never_repeated), T(a_restarted_server_is_found_again),
           T(nonsense_answers_are_errors), T(an_id_that_is_too_long_is_not_cut),

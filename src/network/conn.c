@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "network/conn-private.h"
+#include "network/figures.h"
 #include "network/hold.h"
 
 #include <arpa/inet.h>
@@ -50,6 +51,7 @@ static void note_end(struct conn *c)
 
     c->island->log.bytes_up += c->up.bytes;
     c->island->log.bytes_down += c->down.bytes;
+    figures_count_bytes(c->up.bytes, c->down.bytes);
     if (entry) {
         entry->open = false;
         entry->bytes_up = c->up.bytes;
@@ -299,6 +301,8 @@ static void on_handed_back(void *arg)
     if (island) {
         island->log.bytes_up += h->result.bytes_up;
         island->log.bytes_down += h->result.bytes_down;
+        figures_count_bytes(h->result.bytes_up, h->result.bytes_down);
+        figures_count_inspected(h->result.requests, h->refused != NULL);
     }
     if (entry) {
         entry->open = false;
@@ -669,6 +673,7 @@ void conn_accept(struct island *island)
         if (island->n_conns >= ISLAND_CONNECTIONS_MAX ||
             getsockname(fd, (struct sockaddr *)&dst, &len) < 0 || dst.sin_family != AF_INET) {
             island->n_refused++;
+            figures_count_refused();
             reset_on_close(fd);
             fd_close(fd);
             continue;

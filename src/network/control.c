@@ -7,6 +7,7 @@
 #include "base/sock.h"
 #include "ipc/netgate.h"
 #include "ipc/seqpacket.h"
+#include "network/figures.h"
 
 #include <poll.h>
 #include <string.h>
@@ -165,14 +166,24 @@ static int totals(struct command *cmd, struct err *e)
     return answer_with(cmd, gate_totals(cmd->gate), e);
 }
 
+static int metrics(struct command *cmd, struct err *e)
+{
+    cleanup_buf struct buf text = BUF_INIT(NETGATE_PACKET_MAX / 2);
+    int r = figures_print(cmd->gate, &text);
+
+    cmd->answer = r < 0 ? NULL : json_pack("{s:s}", "text", buf_str(&text));
+    return r < 0 ? err_wrap(e, r, "printing the metrics") : 0;
+}
+
 static const struct {
     const char *op;
     bool needs_sandbox;
     int (*run)(struct command *cmd, struct err *e);
 } commands[] = {
-    {"attach", true, attach},   {"policy", true, set_policy}, {"detach", true, detach},
-    {"keep", false, keep},      {"status", true, status},     {"log", true, read_log},
-    {"propose", true, propose}, {"answer", true, answer_ask}, {"totals", false, totals},
+    {"attach", true, attach},    {"policy", true, set_policy}, {"detach", true, detach},
+    {"keep", false, keep},       {"status", true, status},     {"log", true, read_log},
+    {"propose", true, propose},  {"answer", true, answer_ask}, {"totals", false, totals},
+    {"metrics", false, metrics},
 };
 
 static int run_command(struct command *cmd, struct err *e)

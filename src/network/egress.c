@@ -2,6 +2,7 @@
 #include "network/egress.h"
 
 #include "base/clock.h"
+#include "network/figures.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -45,6 +46,7 @@ uint64_t egress_add_take(struct egress *log, const struct egress_entry *entry)
     slot->seq = log->last;
     slot->at_ms = clock_wall_ms();
     log->counts[entry->action]++;
+    figures_count_decision(entry);
     egress_note(log, slot);
     return slot->seq;
 }

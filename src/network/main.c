@@ -20,6 +20,7 @@
 #include "credential/secret.h"
 #include "ipc/netgate.h"
 #include "network/control.h"
+#include "network/figures.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -224,6 +225,7 @@ int main(int argc, char **argv)
     struct err e = {0};
 
     log_init(PROGRAM);
+    figures_register();
     if (read_options(argc, argv, &options) < 0) {
         return 2;
     }

@@ -135,7 +135,7 @@ static int fork_one(struct forking *f, size_t i, struct err *e)
                    : r;
     }
     pthread_mutex_lock(&child->op);
-    trace_begin(&child->trace, "fork");
+    trace_begin_part(&child->trace, "fork");
     /* It is in the list since a moment: a delete may have had the lock before us. */
     r = child->gone ? err_set(e, -ECANCELED, "canceled", "the child has been deleted")
                     : make_child(f, child, e);

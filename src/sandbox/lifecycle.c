@@ -8,6 +8,7 @@
 #include "sandbox/bring.h"
 #include "sandbox/console.h"
 #include "sandbox/disk.h"
+#include "sandbox/figures.h"
 #include "sandbox/fresh.h"
 #include "sandbox/guest.h"
 #include "sandbox/history.h"
@@ -118,22 +119,9 @@ static int create_steps(struct resident *res, struct template *t,
     return resident_set_state(res, SANDBOX_STATE_RUNNING, NULL, RECORD_SURVIVES_PROCESS, e);
 }
 
-static void count_create(struct node *node, int r, uint64_t begun_ns)
-{
-    pthread_mutex_lock(&node->lock);
-    if (r == 0) {
-        node->counters.created++;
-        node->counters.create_ns += clock_now_ns() - begun_ns;
-    } else {
-        node->counters.create_failed++;
-    }
-    pthread_mutex_unlock(&node->lock);
-}
-
 static int create_new(struct resident *res, const struct lifecycle_caller *caller, struct err *e)
 {
     cleanup_template struct template t = {.disk_fd = FD_NONE};
-    uint64_t begun_ns = clock_now_ns();
     int r = template_open(res->node, res->record.template_name, &t, e);
 
     if (r == 0) {
@@ -148,7 +136,6 @@ static int create_new(struct resident *res, const struct lifecycle_caller *calle
     if (r == 0) {
         r = create_steps(res, &t, caller, e);
     }
-    count_create(res->node, r, begun_ns);
     if (r < 0) {
         struct err undo = {0};
 
@@ -253,6 +240,7 @@ static int forget_stored(struct resident *res, struct err *e)
 
 static int delete (struct resident *res, bool keep_stored, struct err *e)
 {
+    uint64_t begun_ns = clock_now_ns();
     struct err note = {0};
     int r = 0;
 
@@ -271,11 +259,7 @@ static int delete (struct resident *res, bool keep_stored, struct err *e)
         }
         r = forget_stored(res, e);
         r = r < 0 ? r : lifecycle_remove_all(res, e);
-        if (r == 0) {
-            pthread_mutex_lock(&res->node->lock);
-            res->node->counters.deleted++;
-            pthread_mutex_unlock(&res->node->lock);
-        }
+        figures_count_operation("delete", r, clock_now_ns() - begun_ns);
     }
     pthread_mutex_unlock(&res->op);
     return r;
@@ -469,7 +453,5 @@ void lifecycle_machine_died(struct resident *res)
         history_add(res, "failed", "%s", why);
         res->wants_recovery = true;
     }
-    pthread_mutex_lock(&res->node->lock);
-    res->node->counters.machine_deaths++;
-    pthread_mutex_unlock(&res->node->lock);
+    figures_count_death();
 }

@@ -16,6 +16,7 @@
 #include "base/proc.h"
 #include "http/route.h"
 #include "http/tls.h"
+#include "sandbox/figures.h"
 #include "sandbox/monitor.h"
 #include "sandbox/network.h"
 #include "sandbox/node.h"
@@ -328,6 +329,7 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
+    figures_register();
     r = find_gateway_user(&options, &e);
     if (r == 0) {
         r = give_up_privileges(&e);

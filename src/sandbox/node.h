@@ -66,13 +66,6 @@ struct node {
     uint64_t last_number;
     uint64_t slots[(PRIV_MACHINE_SLOT_MAX + 1) / 64];
     bool stopping;
-    struct node_counters {
-        uint64_t created;
-        uint64_t create_failed;
-        uint64_t deleted;
-        uint64_t machine_deaths;
-        uint64_t create_ns; /* sum over created */
-    } counters;
 };
 
 struct node_options {

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "sandbox/checkpoint.h"
 #include "sandbox/disk.h"
+#include "sandbox/figures.h"
 #include "sandbox/guest.h"
 #include "sandbox/history.h"
 #include "sandbox/lineage.h"
@@ -154,6 +155,7 @@ void snapshot_adopt(struct resident *res, const struct snapshot *snap)
     }
     copy->next = *at;
     *at = copy;
+    figures_add_snapshot(snap, 1);
     res->record.last_n = MAX(res->record.last_n, snap->n);
 }
 
@@ -163,6 +165,7 @@ void snapshot_free_list(struct resident *res)
         struct snapshot *s = res->snapshots;
 
         res->snapshots = s->next;
+        figures_add_snapshot(s, -1);
         free(s);
     }
 }
@@ -327,8 +330,8 @@ static int remove_parts(struct resident *res, const struct snapshot *snap, struc
     return priv_subvol_delete(res->node->host.priv, &what, e);
 }
 
-int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct snapshot **ret,
-                  struct err *e)
+static int take(struct resident *res, const struct snapshot_wish *wish, struct snapshot **ret,
+                struct err *e)
 {
     struct snapshot snap = {0};
     struct taking taking = {res, &snap, wish->stay_paused, wish->passing};
@@ -362,6 +365,19 @@ int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct
     return 0;
 }
 
+int snapshot_take(struct resident *res, const struct snapshot_wish *wish, struct snapshot **ret,
+                  struct err *e)
+{
+    uint64_t begun_ns = clock_now_ns();
+    int r = take(res, wish, ret, e);
+
+    figures_count_snapshot(wish->kind, r, clock_now_ns() - begun_ns);
+    if (r == 0 && wish->kind == SNAPSHOT_FULL) {
+        figures_count_pause((*ret)->pause_us);
+    }
+    return r;
+}
+
 bool snapshot_has_disk(const struct resident *res, const struct snapshot *snap)
 {
     cleanup_free char *name = xasprintf("%s/%u/disk.img", res->record.id, snap->n);
@@ -379,6 +395,7 @@ static void unlink_from_list(struct resident *res, struct snapshot *snap)
         at = &(*at)->next;
     }
     *at = snap->next;
+    figures_add_snapshot(snap, -1);
     free(snap);
 }
 

@@ -2,6 +2,7 @@
 #include "sandbox/trace.h"
 
 #include "base/clock.h"
+#include "sandbox/figures.h"
 
 void trace_begin(struct trace *trace, const char *operation)
 {
@@ -12,6 +13,12 @@ void trace_begin(struct trace *trace, const char *operation)
     *trace->now = (struct trace_operation){
         .name = operation, .begun_ms = clock_wall_ms(), .begun_ns = clock_now_ns()};
     trace->marked_ns = trace->now->begun_ns;
+}
+
+void trace_begin_part(struct trace *trace, const char *operation)
+{
+    trace_begin(trace, operation);
+    trace->now->part = true;
 }
 
 void trace_mark(struct trace *trace, const char *step)
@@ -31,6 +38,9 @@ void trace_end(struct trace *trace, int result)
     if (trace->now) {
         trace->now->total_ns = clock_now_ns() - trace->now->begun_ns;
         trace->now->result = result;
+        if (!trace->now->part) {
+            figures_count_operation(trace->now->name, result, trace->now->total_ns);
+        }
         trace->now = NULL;
     }
 }

@@ -22,6 +22,7 @@ struct trace_operation {
     uint64_t begun_ns;
     uint64_t total_ns; /* 0: still under way */
     int result;
+    bool part; /* of another sandbox's operation, which is counted */
     size_t n;
     struct {
         const char *name; /* static */
@@ -37,6 +38,8 @@ struct trace {
 };
 
 void trace_begin(struct trace *trace, const char *operation);
+/* What another sandbox's operation does to this one: metrics have it there. */
+void trace_begin_part(struct trace *trace, const char *operation);
 void trace_mark(struct trace *trace, const char *step);
 void trace_end(struct trace *trace, int result);
 /* An array, newest first. */

@@ -112,3 +112,9 @@ const char *trust_get(struct trust *t, const char *organisation)
     }
     return found;
 }
+
+int trust_metrics(struct trust *t, uint64_t ms, json_t **ret, struct err *e)
+{
+    return t->client ? credential_client_metrics(t->client, ms, ret, e)
+                     : err_set(e, -EHOSTDOWN, NULL, "its address does not fit");
+}

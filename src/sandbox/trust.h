@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/id.h"
+#include "base/json.h"
 
 #define TRUST_ASK_MS 2000u
 #define TRUST_RETRY_MS 1000u
@@ -19,5 +20,7 @@ DEFINE_CLEANUP(struct trust *, trust_free);
 
 /* The organisation that was asked for last: a machine made in advance is likely to be for it. "" before that. */
 void trust_usual(struct trust *t, char ret[static ID_SIZE]);
+/* What the credential manager counts, for metrics.h: {"text"}. The caller ends *ret with json_decref(). */
+MUST_CHECK int trust_metrics(struct trust *t, uint64_t ms, json_t **ret, struct err *e);
 /* PEM, borrowed for the life of t; NULL: there is none. */
 const char *trust_get(struct trust *t, const char *organisation);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "sandbox/figures.h"
 #include "sandbox/tenure.h"
 #include "sandbox/warm-machine.h"
 
@@ -408,6 +409,7 @@ int warm_claim(struct warm *w, struct resident *res, const struct template *t, b
     rest(w);
     pthread_cond_signal(&w->news);
     pthread_mutex_unlock(&w->lock);
+    figures_count_claim(!from ? FIGURES_COLD : *ret_dressed ? FIGURES_DRESSED : FIGURES_PLAIN);
     return from ? warm_machine_give(from, res, e) : -ENOENT;
 }
 
@@ -442,6 +444,7 @@ int warm_claim_blank(struct warm *w, struct resident *res, int *ret_device_fd, s
     rest(w);
     pthread_cond_signal(&w->news);
     pthread_mutex_unlock(&w->lock);
+    figures_count_claim(from ? FIGURES_BLANK : FIGURES_COLD);
     return from ? give_blank(from, res, ret_device_fd, e) : -ENOENT;
 }
 

@@ -8,6 +8,7 @@
  *     age      {"modified_ms"}: since when what is stored is as it is
  *     forget
  *     ping     needs neither; {"store", "keys"}: the names of their kinds
+ *     metrics  needs neither; {"text"}: what it counts; see base/metric.h
  *
  * and, of root alone, {"op": "rotate" | "shred"} with "organisation", and {"op": "collect"}.
  *
@@ -20,7 +21,8 @@
 #include "volume/archive.h"
 
 #define VOLUME_SOCKET "volume/manager.sock"
-#define VOLUME_PACKET_MAX 16384u
+/* What it counts is the largest: all its series, with room. */
+#define VOLUME_PACKET_MAX 65536u
 
 struct volume_call {
     const char *op;

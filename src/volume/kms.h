@@ -52,6 +52,8 @@ MUST_CHECK int kms_unwrap(struct kms *k, const struct kms_use *use, const char *
                           struct secret *ret, struct err *e);
 MUST_CHECK int kms_rotate(struct kms *k, const char *organisation, struct err *e);
 MUST_CHECK int kms_destroy(struct kms *k, const char *organisation, struct err *e);
+/* What is asked of them is counted from then on; see base/metric.h. */
+void kms_metrics_register(void);
 void kms_free(struct kms *k);
 DEFINE_CLEANUP(struct kms *, kms_free);
 

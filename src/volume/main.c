@@ -82,6 +82,7 @@ static int serve(const struct volume_options *o, uid_t peer_uid, struct err *e)
     if (listen_fd < 0) {
         return listen_fd;
     }
+    service_metrics_register();
     service.archive = archive;
     service.listen_fd = listen_fd;
     log_info(NULL, "serving on %s: objects in '%s', keys in '%s'", path,

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/metric.h"
 #include "base/sock.h"
 #include "ipc/seqpacket.h"
 #include "volume/client.h"
@@ -73,6 +74,15 @@ static int run_ping(struct command *cmd, struct err *e)
     return 0;
 }
 
+static int run_metrics(struct command *cmd, struct err *e)
+{
+    cleanup_buf struct buf text = BUF_INIT(VOLUME_PACKET_MAX / 2);
+    int r = metric_print_all(&text);
+
+    cmd->answer = r < 0 ? NULL : json_pack("{s:s}", "text", buf_str(&text));
+    return r < 0 ? err_wrap(e, r, "printing the metrics") : 0;
+}
+
 static int run_rotate(struct command *cmd, struct err *e)
 {
     uint64_t n = 0;
@@ -115,10 +125,29 @@ static const struct {
     {"age", WANTS_ORGANISATION | WANTS_SANDBOX, run_age},
     {"forget", WANTS_ORGANISATION | WANTS_SANDBOX, run_forget},
     {"ping", 0, run_ping},
+    {"metrics", 0, run_metrics},
     {"rotate", WANTS_ORGANISATION | OF_ROOT, run_rotate},
     {"shred", WANTS_ORGANISATION | OF_ROOT, run_shred},
     {"collect", OF_ROOT, run_collect},
 };
+
+/* What is counted of them; "metrics" itself is not worth it. */
+static const char *const job_labels[] = {"store",  "fetch", "age",     "forget",
+                                         "rotate", "shred", "collect", "other"};
+static struct metric jobs = {
+    .name = "space_volume_job_seconds",
+    .help = "What the volume manager was asked for, by operation and outcome.",
+    .type = METRIC_HISTOGRAM,
+    .labels = {{"operation", job_labels, ARRAY_SIZE(job_labels)}, METRIC_OUTCOMES},
+    .quiet = true,
+};
+
+void service_metrics_register(void)
+{
+    metric_register(&jobs);
+    store_metrics_register();
+    kms_metrics_register();
+}
 
 /* Which descriptor is which. */
 static int read_files(struct command *cmd, const struct seqpacket_fds *fds, struct err *e)
@@ -216,6 +245,7 @@ static int serve(const struct connection *c, char *packet)
     struct command cmd = {.archive = c->service->archive, .job = {.watch_fd = c->fd}};
     struct err e = {0};
     ssize_t n = seqpacket_recv(c->fd, packet, VOLUME_PACKET_MAX, &in, DEADLINE_NEVER);
+    uint64_t begun_ns;
     int r;
 
     if (n < 0) {
@@ -226,7 +256,12 @@ static int serve(const struct connection *c, char *packet)
         return -EPROTO;
     }
     cmd.body = body;
+    begun_ns = clock_now_ns();
     r = run_command(&cmd, &in, c->uid, &e);
+    metric_observe(&jobs,
+                   METRIC_AT(metric_index(&jobs, 0, json_get_string(body, "op", "")),
+                             metric_outcome(MIN(r, 0))),
+                   clock_now_ns() - begun_ns);
     log_command(&cmd, r, &e);
     answer = r < 0 ? error_answer(&e) : cmd.answer ? cmd.answer : json_object();
     r = json_write(answer, &text);

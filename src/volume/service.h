@@ -18,5 +18,7 @@ struct service {
     uid_t peer_uid;          /* besides root */
 };
 
+/* In main, before the first thread: what is done is counted from then on; see base/metric.h. */
+void service_metrics_register(void);
 /* Until signal_fd says so. Requests under way go with the process. */
 MUST_CHECK int service_run(struct service *service, struct err *e);

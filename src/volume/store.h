@@ -61,6 +61,9 @@ MUST_CHECK int store_list(struct store *s, const char *prefix, store_list_fn *ea
 void store_free(struct store *s);
 DEFINE_CLEANUP(struct store *, store_free);
 
+/* What is asked of stores is counted from then on; see base/metric.h. */
+void store_metrics_register(void);
+
 int store_missing(const char *key, struct err *e);
 
 /* A folder, made when it is not there. */
