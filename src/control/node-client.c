@@ -27,8 +27,9 @@ int node_client_new(const char *name, const char *url, struct http_tls *tls,
     if (r < 0) {
         return err_set(e, r, NULL, "the name of the node is too long");
     }
-    r = http_client_new(url, &(struct http_client_opts){.max_idle = 64, .tls = tls}, &node->http,
-                        e);
+    r = http_client_new(
+        url, &(struct http_client_opts){.max_idle = 64, .tls = tls, .tells_request = true},
+        &node->http, e);
     if (r < 0) {
         return err_wrap(e, r, "node '%s'", name);
     }

@@ -18,7 +18,7 @@ struct credential_client {
 
 int credential_client_new(const char *url, struct credential_client **ret, struct err *e)
 {
-    struct http_client_opts opts = {.max_idle = IDLE_MAX};
+    struct http_client_opts opts = {.max_idle = IDLE_MAX, .tells_request = true};
     struct http_client *http = NULL;
     int r = http_client_new(url, &opts, &http, e);
 

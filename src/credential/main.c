@@ -158,8 +158,11 @@ static int serve(struct service *service, const struct options *o, struct err *e
     struct sigaction action = {.sa_handler = on_signal};
     int r;
 
-    server = http_server_new(&(struct http_server_opts){
-        .handler = service_handle, .ctx = service, .name = PROGRAM, .max_threads = THREADS_MAX});
+    server = http_server_new(&(struct http_server_opts){.handler = service_handle,
+                                                        .done = service_done,
+                                                        .ctx = service,
+                                                        .name = PROGRAM,
+                                                        .max_threads = THREADS_MAX});
     r = http_server_listen_unix(server, socket, 0666, service_peer_allowed, e);
     if (r == 0) {
         sigaction(SIGTERM, &action, NULL);

@@ -5,6 +5,7 @@
 
 #include "base/base64.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/metric.h"
 #include "credential/secret.h"
 
@@ -339,7 +340,17 @@ static const struct http_route routes[] = {
 
 static const struct http_router router = {routes, ARRAY_SIZE(routes), check_peer};
 
+void service_done(void *ctx, struct http_request *req, const struct http_done *done)
+{
+    (void)ctx;
+    (void)req;
+    log_debug(NULL, "access method=%s path=%.200s status=%d error=%d ms=%.1f", done->method,
+              done->path, done->status, -done->error,
+              (double)done->duration_ns / (double)NS_PER_MS);
+}
+
 int service_handle(struct http_request *req, struct err *e)
 {
+    http_request_adopt(req);
     return http_router_handle(&router, req, e);
 }

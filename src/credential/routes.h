@@ -28,3 +28,4 @@ struct service {
 bool service_peer_allowed(const struct ucred *peer, void *service);
 /* For http_server_opts; its ctx is the service. */
 int service_handle(struct http_request *req, struct err *e);
+void service_done(void *ctx, struct http_request *req, const struct http_done *done);

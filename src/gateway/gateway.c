@@ -3,7 +3,6 @@
 /* The object, the way of every request before and after its handler, and the route table. */
 #include "gateway/gateway.h"
 
-#include <ctype.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -216,17 +215,23 @@ static void request_free(void *p)
     free(rq);
 }
 
-/* A client's own id is kept when it is harmless to print. */
-static bool request_id_fine(const char *id)
+/*
+ * The request's id: the client's own, if it is harmless to print; else the trace that the client says it is part of; else a
+ * new one. It is this thread's from now on, and goes to every service that is asked.
+ */
+static void begin_request(struct http_request *req, struct request *rq)
 {
-    size_t len = id ? strlen(id) : 0;
+    struct log_request of = {0};
 
-    for (size_t i = 0; i < len; i++) {
-        if (!isalnum((unsigned char)id[i]) && !strchr("-_.", id[i])) {
-            return false;
-        }
+    http_request_adopt(req);
+    of = *log_request();
+    if (!of.id[0] && of.trace[0]) {
+        snprintf(of.id, sizeof(of.id), "%s", of.trace);
+    } else if (!of.id[0]) {
+        id_new(ID_REQUEST, of.id);
     }
-    return len >= 1 && len <= 64;
+    log_request_set(&of);
+    snprintf(rq->id, sizeof(rq->id), "%s", of.id);
 }
 
 /* What the database complains about is for our log; whatever it is, the client may try again. */
@@ -276,16 +281,11 @@ static int find_address(struct http_request *req, struct address *ret, struct er
 int gateway_handle(struct http_request *req, struct err *e)
 {
     struct request *rq = xnew(struct request);
-    const char *given = http_request_header(req, "X-Request-Id");
     struct address to;
     int r;
 
     rq->gateway = gateway_of(req);
-    if (request_id_fine(given)) {
-        snprintf(rq->id, sizeof(rq->id), "%s", given);
-    } else {
-        id_new(ID_REQUEST, rq->id);
-    }
+    begin_request(req, rq);
     http_request_set_user(req, rq, request_free);
     r = find_address(req, &to, e);
     if (r > 0 && to.port != ADDRESS_ENVD_PORT) {
@@ -374,9 +374,12 @@ void gateway_done(void *ctx, struct http_request *req, const struct http_done *d
 {
     struct gateway *g = ctx;
     const struct request *rq = http_request_user(req);
-    struct log_ctx log = {.request = rq ? rq->id : NULL};
+    const struct http_route *route = http_request_route(req);
+    bool names_one = route && str_starts(route->pattern, "/v1/sandboxes/{id}");
+    const struct log_ctx log = {.request = rq ? rq->id : NULL,
+                                .sandbox = names_one ? http_request_param(req, "id") : NULL};
 
-    metrics_count(g->metrics, http_request_route(req), done);
+    metrics_count(g->metrics, route, done);
     /* The path only: queries hold file names and metadata. */
     log_info(
         &log,

@@ -2,6 +2,8 @@
 #include "http/client-internal.h"
 
 #include "base/json.h"
+#include "base/log.h"
+#include "wire/traceparent.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -53,6 +55,23 @@ static bool given(const struct http_client *c, const struct http_call_opts *o, c
     return http_headers_get(&c->fixed, name) || (o->headers && http_headers_get(o->headers, name));
 }
 
+/* Which request of a client of ours this call is for. */
+static int print_request(const struct http_client *c, const struct http_call_opts *o, struct buf *b)
+{
+    const struct log_request *request = log_request();
+    char text[TRACEPARENT_SIZE];
+    int r = 0;
+
+    if (request->id[0] && !given(c, o, "X-Request-Id")) {
+        r = http1_print_field(b, "X-Request-Id", request->id);
+    }
+    if (r == 0 && request->trace[0] && !given(c, o, "traceparent")) {
+        traceparent_print(request->trace, request->span, text);
+        r = http1_print_field(b, "traceparent", text);
+    }
+    return r;
+}
+
 static int print_head(struct http_client *c, const struct http_call_opts *o, struct buf *b)
 {
     const char *method = o->method ? o->method : "GET";
@@ -66,6 +85,9 @@ static int print_head(struct http_client *c, const struct http_call_opts *o, str
     }
     if (r == 0 && !o->over && !given(c, o, "User-Agent")) {
         r = http1_print_field(b, "User-Agent", "space/" SPACE_VERSION);
+    }
+    if (r == 0 && c->opts.tells_request) {
+        r = print_request(c, o, b);
     }
     if (r == 0) {
         r = print_headers(b, &c->fixed, o->headers);

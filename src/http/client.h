@@ -63,6 +63,8 @@ struct http_client_opts {
     struct http_tls *tls; /* https: mutual (tls.h), instead of ca_file. borrowed: lives longer */
     /* May this address be connected to? For URLs that a tenant chose. NULL: all. */
     bool (*address_allowed)(const struct sockaddr *address);
+    /* Of ours: each call says in X-Request-Id and traceparent for which request it is (base/log.h). */
+    bool tells_request;
 };
 
 struct http_call_opts {

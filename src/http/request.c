@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "wire/traceparent.h"
 #include "wire/url.h"
 
 #include <stdio.h>
@@ -178,8 +179,25 @@ enum request_after request_run(struct http_conn *c)
         after = reply_finish(&req, r, &why);
         tell_done(&req, r);
     }
+    log_request_set(NULL);
     request_done(&req);
     return after;
+}
+
+void http_request_adopt(const struct http_request *req)
+{
+    const char *id = http_request_header(req, "X-Request-Id");
+    struct log_request of = {0};
+    struct traceparent parent;
+
+    if (log_request_id_fine(id)) {
+        snprintf(of.id, sizeof(of.id), "%s", id);
+    }
+    if (traceparent_parse(http_request_header(req, "traceparent"), &parent) == 0) {
+        snprintf(of.trace, sizeof(of.trace), "%s", parent.trace);
+        snprintf(of.span, sizeof(of.span), "%s", parent.span);
+    }
+    log_request_set(&of);
 }
 
 /* ---- accessors ---- */

@@ -118,6 +118,11 @@ void http_server_free(struct http_server *s);
 
 void *http_request_ctx(const struct http_request *req);
 const char *http_request_method(const struct http_request *req);
+/*
+ * Continues the request of a client of ours: its X-Request-Id and traceparent, if they are fine, become this thread's
+ * (base/log.h). The server itself forgets them when a request is done.
+ */
+void http_request_adopt(const struct http_request *req);
 /* The path as received, percent-encoded, without query: for forwarding. Begins with '/'. */
 const char *http_request_path(const struct http_request *req);
 /* The raw query without '?', or NULL when there is none: for forwarding. */

@@ -2,6 +2,7 @@
 #include "ipc/netgate.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/sock.h"
 #include "ipc/seqpacket.h"
 
@@ -112,8 +113,12 @@ int netgate_call_take(struct netgate *c, json_t *request, const int *fds, size_t
     cleanup_json json_t *owned = request;
     cleanup_buf struct buf text = BUF_INIT(NETGATE_PACKET_MAX);
     cleanup_buf struct buf answer = BUF_INIT(NETGATE_PACKET_MAX);
-    int r = json_write(owned, &text);
+    int r;
 
+    if (log_request()->id[0]) {
+        json_object_set_new(owned, "request", json_string(log_request()->id));
+    }
+    r = json_write(owned, &text);
     if (r < 0) {
         return err_set(e, r, "invalid_request", "too much for the network gateway");
     }

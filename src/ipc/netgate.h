@@ -14,6 +14,8 @@
  *     totals   of all together
  *     metrics  {"text"}: what it counts; see base/metric.h
  *
+ * Any of them may have "request", the id of the request that it is for (base/log.h).
+ *
  * The answer is an object; with a member "error" (as json_error_object() makes it) when it could not be
  * done. A packet that is no such request closes the connection.
  *

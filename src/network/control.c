@@ -10,6 +10,7 @@
 #include "network/figures.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -219,6 +220,7 @@ static int serve(const struct control *control, int fd, char *packet)
     cleanup_json json_t *answer = NULL;
     cleanup_buf struct buf text = BUF_INIT(NETGATE_PACKET_MAX);
     struct command cmd = {.gate = control->gate, .fds = &in};
+    struct log_request request = {0};
     struct err e = {0};
     ssize_t n = seqpacket_recv(fd, packet, NETGATE_PACKET_MAX, &in, /* deadline */ 0);
 
@@ -230,6 +232,12 @@ static int serve(const struct control *control, int fd, char *packet)
         return -EPROTO;
     }
     cmd.body = body;
+    if (log_request_id_fine(json_get_string(body, "request", NULL))) {
+        snprintf(request.id, sizeof(request.id), "%s", json_get_string(body, "request", ""));
+    }
+    log_request_set(&request); /* or none: one thread serves all */
+    log_debug(&(struct log_ctx){.sandbox = json_get_string(body, "sandbox", NULL)}, "asked to %s",
+              json_get_string(body, "op", "do nothing"));
     if (run_command(&cmd, &e) < 0) {
         log_debug(NULL, "%s: %s", json_get_string(body, "op", ""), e.msg);
         json_decref(cmd.answer);

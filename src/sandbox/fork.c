@@ -25,7 +25,8 @@ struct forking {
     struct resident **children;
     pthread_mutex_t lock; /* guards what follows */
     size_t next;
-    struct err error; /* of the first that failed */
+    struct err error;           /* of the first that failed */
+    struct log_request request; /* whose it is */
 };
 
 static void describe_child(const struct forking *f, size_t i, struct record *rec)
@@ -154,6 +155,7 @@ static void *fork_worker(void *arg)
 {
     struct forking *f = arg;
 
+    log_request_set(&f->request);
     pthread_mutex_lock(&f->lock);
     while (f->next < f->wish->n && f->error.code == 0) {
         size_t i = f->next++;
@@ -176,6 +178,7 @@ static int fork_all(struct forking *f, struct err *e)
     pthread_t threads[AT_ONCE];
     size_t n = MIN(f->wish->n, (size_t)AT_ONCE);
 
+    f->request = *log_request();
     for (size_t i = 0; i < n; i++) {
         ASSERT(pthread_create(&threads[i], NULL, fork_worker, f) == 0);
     }

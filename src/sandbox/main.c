@@ -235,11 +235,26 @@ static int handle(struct http_request *req, struct err *e)
 {
     const struct node *node = http_request_ctx(req);
 
+    http_request_adopt(req);
     if (tenure_fenced(node->tenure) && !fence_lets_through(req)) {
         return err_set(e, -EHOSTDOWN, "node_fenced",
                        "the node was cut off from its control plane and stands still: try again");
     }
     return http_router_handle(&node_router, req, e);
+}
+
+/* What only looks is not worth a line. */
+static void note_done(void *ctx, struct http_request *req, const struct http_done *done)
+{
+    const struct http_route *route = http_request_route(req);
+    bool names_one = route && strstr(route->pattern, "{id}");
+    const struct log_ctx log = {.sandbox = names_one ? http_request_param(req, "id") : NULL};
+
+    (void)ctx;
+    log_write(str_eq(done->method, "GET") && done->status < 500 ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO,
+              &log, "access method=%s path=%.200s status=%d error=%d ms=%.1f", done->method,
+              done->path, done->status, -done->error,
+              (double)done->duration_ns / (double)NS_PER_MS);
 }
 
 static void on_signal(int signo)
@@ -289,6 +304,7 @@ static int serve(struct node *node, const struct options *o, struct err *e)
     int r;
 
     server = http_server_new(&(struct http_server_opts){.handler = handle,
+                                                        .done = note_done,
                                                         .ctx = node,
                                                         .name = PROGRAM,
                                                         .max_threads = THREADS_MAX,

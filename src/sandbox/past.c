@@ -56,6 +56,7 @@ static void *past_main(void *arg)
     uint64_t deadline_ns = deadline_in_ms(DEADLINE_MS);
     struct err *e = &past->error;
 
+    log_request_set(&past->request);
     past->cold = past->target->kind != SNAPSHOT_FULL ||
                  snapshot_fits_node(past->next->node, past->target, &past->why_cold) < 0;
     past->result =
@@ -70,7 +71,7 @@ static void *past_main(void *arg)
 void past_begin(struct past *past, struct resident *res, const struct snapshot *target,
                 uint32_t disk_n)
 {
-    *past = (struct past){.target = target};
+    *past = (struct past){.target = target, .request = *log_request()};
     pthread_mutex_lock(&res->lock); /* its network policy may be changed at any time */
     past->next = resident_new_unlisted(res->node, &res->record);
     pthread_mutex_unlock(&res->lock);

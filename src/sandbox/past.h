@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "base/log.h"
 #include "sandbox/resident.h"
 
 struct past {
@@ -17,6 +18,7 @@ struct past {
     struct err why_cold; /* of memory that does not fit */
     struct err error;
     int result;
+    struct log_request request; /* whose it is */
     pthread_t thread;
 };
 

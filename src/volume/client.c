@@ -2,6 +2,7 @@
 #include "volume/client.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/sock.h"
 #include "ipc/seqpacket.h"
 
@@ -30,6 +31,9 @@ static json_t *request_of(const struct volume_call *call, int *fds, size_t *ret_
         json_object_set(request, "files", files);
     }
     json_decref(files);
+    if (log_request()->id[0]) {
+        json_object_set_new(request, "request", json_string(log_request()->id));
+    }
     if (call->organisation) {
         json_object_set_new(request, "organisation", json_string(call->organisation));
     }

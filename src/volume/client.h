@@ -12,6 +12,8 @@
  *
  * and, of root alone, {"op": "rotate" | "shred"} with "organisation", and {"op": "collect"}.
  *
+ * Any of them may have "request", the id of the request that it is for (base/log.h).
+ *
  * The answer is an object; with a member "error" (json_error_object(), and "errno") when it could not be done. Hanging up
  * ends what is under way. A packet that is no such request closes the connection.
  */

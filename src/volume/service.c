@@ -11,6 +11,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -245,6 +246,7 @@ static int serve(const struct connection *c, char *packet)
     struct command cmd = {.archive = c->service->archive, .job = {.watch_fd = c->fd}};
     struct err e = {0};
     ssize_t n = seqpacket_recv(c->fd, packet, VOLUME_PACKET_MAX, &in, DEADLINE_NEVER);
+    struct log_request request = {0};
     uint64_t begun_ns;
     int r;
 
@@ -256,6 +258,10 @@ static int serve(const struct connection *c, char *packet)
         return -EPROTO;
     }
     cmd.body = body;
+    if (log_request_id_fine(json_get_string(body, "request", NULL))) {
+        snprintf(request.id, sizeof(request.id), "%s", json_get_string(body, "request", ""));
+    }
+    log_request_set(&request); /* or none: the thread serves one after the other */
     begun_ns = clock_now_ns();
     r = run_command(&cmd, &in, c->uid, &e);
     metric_observe(&jobs,
