@@ -132,6 +132,7 @@ int route_node_prepare(struct http_request *req, struct err *e)
     if (r < 0) {
         return r;
     }
+    ASSERT(base);
     r = http_reply_json_take(
         req, 200, json_pack("{s:s, s:s}", "base", base->key, "accel", node_accel_name(base->accel)),
         e);
