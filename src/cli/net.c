@@ -128,6 +128,28 @@ int verb_net_propose(struct cli *cli)
     return CLI_EXIT_OK;
 }
 
+/* A request: "GET host/path"; else the host or the address. */
+static void log_where(struct table *t, json_t *entry)
+{
+    const char *host = json_get_string(entry, "host", json_get_string(entry, "addr", "?"));
+
+    if (str_eq(json_get_string(entry, "kind", ""), "request")) {
+        table_cellf(t, "%s %s%s", json_get_string(entry, "method", "?"), host,
+                    json_get_string(entry, "path", ""));
+    } else {
+        table_cell(t, host);
+    }
+}
+
+static void log_number(struct table *t, json_t *entry, const char *name)
+{
+    if (json_object_get(entry, name)) {
+        table_cellf(t, "%lld", (long long)json_get_int(entry, name, 0));
+    } else {
+        table_cell(t, NULL);
+    }
+}
+
 static void log_table(struct cli *cli, const json_t *entries)
 {
     static const struct table_column columns[] = {
@@ -135,6 +157,8 @@ static void log_table(struct cli *cli, const json_t *entries)
         {.title = "DECISION"},
         {.title = "HOST", .cut = true},
         {.title = "PORT", .right = true},
+        {.title = "STATUS", .right = true},
+        {.title = "CREDENTIAL"},
         {.title = "UP", .right = true},
         {.title = "DOWN", .right = true},
         {.title = "WHY"},
@@ -149,10 +173,12 @@ static void log_table(struct cli *cli, const json_t *entries)
 
         sandbox_cell_when(&t, json_get_int(entry, "at_ms", 0));
         table_cell(&t, json_get_string(entry, "action", NULL));
-        table_cell(&t, json_get_string(entry, "host", json_get_string(entry, "addr", NULL)));
+        log_where(&t, entry);
         table_cellf(&t, "%lld", (long long)port);
-        table_cellf(&t, "%lld", (long long)json_get_int(entry, "bytes_up", 0));
-        table_cellf(&t, "%lld", (long long)json_get_int(entry, "bytes_down", 0));
+        log_number(&t, entry, "status");
+        table_cell(&t, json_get_string(entry, "credential", NULL));
+        log_number(&t, entry, "bytes_up");
+        log_number(&t, entry, "bytes_down");
         if (json_is_string(json_object_get(entry, "reason"))) {
             table_cell(&t, json_get_string(entry, "reason", NULL));
         } else if (rule >= 0) {

@@ -62,6 +62,25 @@ struct conn {
     struct guest_question *question; /* over TCP */
 };
 
+/* What the interceptor has and will give back; the island may be gone by then. */
+struct handed_over {
+    struct handed_over *next; /* of its island */
+    struct worker *worker;
+    struct island *island; /* borrowed; NULL: it is gone */
+    char *name;            /* owned; NULL: none */
+    struct in_addr addr;
+    uint16_t port;
+    uint64_t entry;
+    struct intercept_result result;
+    char *credential; /* owned */
+    char *refused;    /* owned */
+};
+
+/* ---- conn-note.c ---- */
+
+/* An intercept_note_fn; arg: a handed_over. */
+void conn_note_request(void *arg, const struct intercept_note *note);
+
 /* ---- conn-judge.c ---- */
 
 enum peek_result {

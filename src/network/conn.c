@@ -265,17 +265,6 @@ static void connect_next(struct conn *c)
 
 /* ---- handing over ---- */
 
-/* What the interceptor has and will give back; the island may be gone by then. */
-struct handed_over {
-    struct handed_over *next; /* of its island */
-    struct worker *worker;
-    struct island *island; /* borrowed; NULL: it is gone */
-    uint64_t entry;
-    struct intercept_result result;
-    char *credential; /* owned */
-    char *refused;    /* owned */
-};
-
 static void handed_over_free(struct handed_over *h)
 {
     if (h->island) {
@@ -287,6 +276,7 @@ static void handed_over_free(struct handed_over *h)
         *at = h->next;
         h->island->n_conns--;
     }
+    free(h->name);
     free(h->credential);
     free(h->refused);
     free(h);
@@ -358,14 +348,20 @@ static void hand_over(struct conn *c)
         .n_peeked = c->peeked.len,
         .policy = island->policy,
         .ask = on_intercept_ask,
+        .note = conn_note_request,
         .done = on_intercept_done,
         .done_arg = h,
     };
     struct err e = {0};
 
     snprintf(target.name, sizeof(target.name), "%s", c->name ? c->name : "");
-    *h = (struct handed_over){
-        .next = island->handed_over, .worker = island->worker, .island = island, .entry = c->entry};
+    *h = (struct handed_over){.next = island->handed_over,
+                              .worker = island->worker,
+                              .island = island,
+                              .name = c->name ? xstrdup(c->name) : NULL,
+                              .addr = target.addr,
+                              .port = c->port,
+                              .entry = c->entry};
     island->handed_over = h;
     island->n_conns++; /* it counts until it is handed back */
     loop_io_free(c->guest_io);

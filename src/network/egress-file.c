@@ -31,6 +31,16 @@ static enum netpolicy_action action_of(const char *name)
     return a;
 }
 
+static enum egress_kind kind_of(const char *name)
+{
+    unsigned kind = 0;
+
+    while (kind < EGRESS_KIND_COUNT_ && !str_eq(egress_kind_name((enum egress_kind)kind), name)) {
+        kind++;
+    }
+    return kind < EGRESS_KIND_COUNT_ ? (enum egress_kind)kind : EGRESS_CONNECTION;
+}
+
 /* Lines of before there were levels are of sandboxes. */
 static enum netpolicy_level level_of(const char *name)
 {
@@ -56,7 +66,7 @@ static void take_line(struct egress *log, json_t *line)
     struct egress_entry entry = {
         .seq = (uint64_t)json_get_int(line, "seq", 0),
         .at_ms = (uint64_t)json_get_int(line, "at_ms", 0),
-        .kind = str_eq(json_get_string(line, "kind", ""), "name") ? EGRESS_NAME : EGRESS_CONNECTION,
+        .kind = kind_of(json_get_string(line, "kind", "")),
         .action = action_of(json_get_string(line, "action", "")),
         .rule = (int)json_get_int(line, "decided_by", NETPOLICY_BY_DEFAULT),
         .level = level_of(json_get_string(line, "level", "")),
@@ -81,6 +91,8 @@ static void take_line(struct egress *log, json_t *line)
     }
     entry.name = text_of(line, "host");
     entry.credential = text_of(line, "credential");
+    entry.method = text_of(line, "method");
+    entry.path = text_of(line, "path");
     egress_restore_take(log, &entry);
 }
 

@@ -2,6 +2,7 @@
 #include "network/egress.h"
 
 #include "base/clock.h"
+#include "ipc/netgate.h"
 #include "network/figures.h"
 
 #include <arpa/inet.h>
@@ -10,11 +11,15 @@
 
 /* A policy that was proposed should be one that a person can read. */
 #define PROPOSAL_MAX 256u
+/* Of the entries in one answer, which has to fit into a packet of ipc/netgate.h. */
+#define EGRESS_PAGE_BYTES (NETGATE_PACKET_MAX - 1024u)
 
 static void entry_done(struct egress_entry *entry)
 {
     free(entry->name);
     free(entry->credential);
+    free(entry->method);
+    free(entry->path);
     *entry = (struct egress_entry){0};
 }
 
@@ -45,8 +50,10 @@ uint64_t egress_add_take(struct egress *log, const struct egress_entry *entry)
     *slot = *entry;
     slot->seq = log->last;
     slot->at_ms = clock_wall_ms();
-    log->counts[entry->action]++;
-    figures_count_decision(entry);
+    if (entry->kind != EGRESS_REQUEST) {
+        log->counts[entry->action]++;
+        figures_count_decision(entry);
+    }
     egress_note(log, slot);
     return slot->seq;
 }
@@ -71,6 +78,14 @@ struct egress_entry *egress_find(struct egress *log, uint64_t seq)
     return slot && seq > 0 && slot->seq == seq ? slot : NULL;
 }
 
+const char *egress_kind_name(enum egress_kind kind)
+{
+    static const char *const names[] = {"connection", "name", "request"};
+
+    _Static_assert(ARRAY_SIZE(names) == EGRESS_KIND_COUNT_, "each has its name");
+    return names[kind];
+}
+
 json_t *egress_entry_json(const struct egress_entry *entry)
 {
     char addr[INET_ADDRSTRLEN] = "";
@@ -78,10 +93,9 @@ json_t *egress_entry_json(const struct egress_entry *entry)
 
     json_object_set_new(out, "seq", json_integer((json_int_t)entry->seq));
     json_object_set_new(out, "at_ms", json_integer((json_int_t)entry->at_ms));
-    json_object_set_new(out, "kind",
-                        json_string(entry->kind == EGRESS_NAME ? "name" : "connection"));
+    json_object_set_new(out, "kind", json_string(egress_kind_name(entry->kind)));
     json_object_set_new(out, "host", entry->name ? json_string(entry->name) : json_null());
-    if (entry->kind == EGRESS_CONNECTION) {
+    if (entry->kind != EGRESS_NAME) {
         inet_ntop(AF_INET, &entry->addr, addr, sizeof(addr));
         json_object_set_new(out, "addr", json_string(addr));
         json_object_set_new(out, "port", json_integer(entry->port));
@@ -102,6 +116,11 @@ json_t *egress_entry_json(const struct egress_entry *entry)
         json_object_set_new(out, "requests", json_integer(entry->requests));
         json_object_set_new(out, "status", json_integer(entry->status));
     }
+    if (entry->kind == EGRESS_REQUEST) {
+        json_object_set_new(out, "method", json_string(entry->method));
+        json_object_set_new(out, "path", json_string(entry->path));
+        json_object_set_new(out, "status", json_integer(entry->status));
+    }
     if (entry->credential) {
         json_object_set_new(out, "credential", json_string(entry->credential));
     }
@@ -118,15 +137,22 @@ json_t *egress_to_json(struct egress *log, uint64_t after, size_t limit)
     uint64_t first = MAX(after + 1, oldest(log));
     json_t *list = json_array();
     uint64_t next = log->last;
+    size_t size = 0;
 
     if (after == 0 && log->last >= limit) {
         first = MAX(first, log->last - limit + 1);
     }
     for (uint64_t seq = first; seq <= log->last && json_array_size(list) < limit; seq++) {
         const struct egress_entry *entry = egress_find(log, seq);
+        json_t *json = entry ? egress_entry_json(entry) : NULL;
 
-        if (entry) {
-            json_array_append_new(list, egress_entry_json(entry));
+        size += json ? json_dumpb(json, NULL, 0, JSON_COMPACT) + 1 : 0;
+        if (size > EGRESS_PAGE_BYTES) {
+            json_decref(json);
+            break;
+        }
+        if (json) {
+            json_array_append_new(list, json);
         }
         next = seq;
     }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The egress log of one sandbox: each connection and each refused name, what decided, and what it moved. The
- * newest EGRESS_MAX entries are kept in memory; what is older is counted. An entry is made when it is decided
+ * The egress log of one sandbox: each connection, each request on one that is looked into, and each refused name; what decided, and
+ * what it moved. The newest EGRESS_MAX entries are kept in memory; what is older is counted. An entry is made when it is decided
  * and completed when it ends. With egress_keep() they are in a file as well, which is bounded, and are there again after the
- * process was another. Never holds a byte of what was sent, but the names that the guest gave.
+ * process was another. Never holds a byte of what was sent, but the names that the guest gave, and methods and paths
+ * (without what follows "?") of its requests.
  */
 #pragma once
 
@@ -11,10 +12,15 @@
 #include "model/netpolicy.h"
 
 #define EGRESS_MAX 1024u
+/* Of what a guest chose in a request. */
+#define EGRESS_METHOD_MAX 24u
+#define EGRESS_PATH_MAX 256u
 
 enum egress_kind {
     EGRESS_CONNECTION,
-    EGRESS_NAME, /* a question for a name, refused */
+    EGRESS_NAME,    /* a question for a name, refused */
+    EGRESS_REQUEST, /* on a connection that is looked into; it is complete at once */
+    EGRESS_KIND_COUNT_,
 };
 
 struct egress_entry {
@@ -36,6 +42,8 @@ struct egress_entry {
     uint32_t requests;
     int status;
     char *credential; /* owned; NULL: none was used */
+    char *method;     /* owned; of a request; NULL: none */
+    char *path;       /* owned; the same */
 };
 
 struct egress {
@@ -56,8 +64,10 @@ void egress_done(struct egress *log);
 uint64_t egress_add_take(struct egress *log, const struct egress_entry *entry);
 /* NULL: it is no longer kept. */
 struct egress_entry *egress_find(struct egress *log, uint64_t seq);
-/* {"entries": [...], "next": seq} with those after seq, oldest first, at most limit (the newest of them if all is asked for with after 0). */
+/* {"entries": [...], "next": seq} with those after seq, oldest first, at most limit (the newest of them if all is asked for
+ * with after 0), and as many as a packet holds. */
 json_t *egress_to_json(struct egress *log, uint64_t after, size_t limit);
+const char *egress_kind_name(enum egress_kind kind);
 /* One entry as the API has it. */
 json_t *egress_entry_json(const struct egress_entry *entry);
 /* Back into its place; the strings are taken over. */

@@ -66,6 +66,8 @@ struct http2_stream {
     bool te_trailers;          /* in the head */
     struct buf head_text;      /* owned: what head points into */
     struct http1_head head;    /* HTTP2_DECIDING and later */
+    struct intercept_judgement judged;
+    bool good; /* head and judged are there */
     struct intercept_refusal refusal;
     struct err failed;    /* the thread's; code 0: it is let through */
     bool asks;            /* a person has to be asked first */

@@ -74,6 +74,9 @@ void http2_answer(struct http2_stream *s, const struct intercept_refusal *why)
 
     s->h->c->result.status = why->status;
     intercept_refuse(s->h->c, why->code);
+    if (s->good && !s->head_done) {
+        intercept_tell(s->h->c, &s->head, &s->judged, &s->plan, why->status, why->code);
+    }
     s->state = HTTP2_ANSWERED;
     if (s->gone || s->head_done) {
         return;
@@ -384,8 +387,9 @@ void http2_on_request(struct http2_stream *s, bool more)
 
     http2_head_done(&s->request); /* trailers may come */
     s->request_error = 0;
+    s->good = good;
     if (good) {
-        action = intercept_judge(s->h->c, &s->head, &why);
+        action = intercept_judge(s->h->c, &s->head, &s->judged, &why);
     }
     s->asks = action == NETPOLICY_ASK;
     if (action == NETPOLICY_DENY) {
@@ -477,6 +481,7 @@ static void pass_head(struct http2_stream *s, bool end, struct buf *text)
         return;
     }
     s->h->c->result.status = (int)head.status;
+    intercept_tell(s->h->c, &s->head, &s->judged, &s->plan, (int)head.status, NULL);
     s->head_done = true;
     /* The end on the head itself means something to gRPC. */
     s->down.end = end;

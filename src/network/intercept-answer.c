@@ -135,6 +135,7 @@ static int take_head(struct exchange *x, const struct http1_head *head)
     if (is_upgrade(x, head)) {
         x->upgraded = x->head_done = true;
         c->result.status = 101;
+        exchange_tell(x, 101, NULL);
         return send_interim(x, head);
     }
     if (head->status == 101 || (head->status < 200 && ++x->n_interim > INTERCEPT_INTERIM_MAX)) {
@@ -150,6 +151,7 @@ static int take_head(struct exchange *x, const struct http1_head *head)
         return -EBADMSG;
     }
     c->result.status = (int)head->status;
+    exchange_tell(x, c->result.status, NULL);
     x->head_done = true;
     return print_final(x, head);
 }

@@ -57,6 +57,9 @@ void intercept_answer(struct intercept_conn *c, int status, const char *code, co
     iov[1] = (struct iovec){text, strlen(text)};
     c->result.status = status;
     intercept_refuse(c, code);
+    if (c->now) {
+        exchange_tell(c->now, status, code);
+    }
     if (io_send_all(&c->guest, iov, 2, &wait) == 0) {
         intercept_linger(c);
     }
@@ -66,6 +69,7 @@ void intercept_answer(struct intercept_conn *c, int status, const char *code, co
 
 static void exchange_done(struct exchange *x)
 {
+    x->c->now = NULL;
     plan_done(&x->plan);
     redact_done(&x->redact);
     secret_wipe_buf(&x->body);
@@ -182,7 +186,7 @@ static int read_head(struct intercept_conn *c, size_t *ret_len)
 static bool judge(struct exchange *x)
 {
     struct intercept_refusal why;
-    enum netpolicy_action action = intercept_judge(x->c, &x->head, &why);
+    enum netpolicy_action action = intercept_judge(x->c, &x->head, &x->judged, &why);
 
     if (action == NETPOLICY_ASK) {
         action = intercept_ask(x->c, &x->head, &why);
@@ -365,6 +369,7 @@ static bool serve_next(struct intercept_conn *c)
         intercept_answer(c, http1_error_status(why), "bad_request", http1_error_text(why));
         return false;
     }
+    c->now = x;
     return serve_one(x);
 }
 

@@ -35,6 +35,14 @@
 /* Interim answers before the final one. */
 #define INTERCEPT_INTERIM_MAX 16u
 
+/* What intercept_judge() has found. */
+struct intercept_judgement {
+    struct netpolicy_verdict verdict;
+    bool observed;
+};
+
+struct exchange;
+
 struct intercept_conn {
     struct intercept *in; /* borrowed */
     struct intercept_target target;
@@ -49,6 +57,7 @@ struct intercept_conn {
     bool connected;                    /* server is one */
     bool server_used;                  /* it has served a request before */
     char host[NETPOLICY_NAME_MAX + 8]; /* the Host field for the server */
+    struct exchange *now;              /* borrowed: HTTP/1.1's request; NULL: none, or HTTP/2 */
     TAILQ_ENTRY(intercept_conn) entry;
 };
 TAILQ_HEAD(intercept_conns, intercept_conn);
@@ -85,9 +94,11 @@ struct exchange {
     struct intercept_conn *c;
     struct http1_head head; /* views into head_text */
     char *head_text;        /* owned */
-    struct plan plan;       /* owned */
-    struct redact redact;   /* owned */
-    struct buf body;        /* owned: when it had to be gathered */
+    struct intercept_judgement judged;
+    bool noted;           /* it is in the log */
+    struct plan plan;     /* owned */
+    struct redact redact; /* owned */
+    struct buf body;      /* owned: when it had to be gathered */
     bool body_known;
     struct http_in up_in;
     struct http_out up_out;
@@ -134,7 +145,14 @@ struct intercept_refusal {
 };
 /* May this request pass? NETPOLICY_ASK: intercept_ask() tells. NETPOLICY_DENY: what to answer. */
 enum netpolicy_action intercept_judge(const struct intercept_conn *c, const struct http1_head *head,
+                                      struct intercept_judgement *ret_judged,
                                       struct intercept_refusal *ret);
+/* Into the log; refused NULL: the server has answered. */
+void intercept_tell(const struct intercept_conn *c, const struct http1_head *head,
+                    const struct intercept_judgement *judged, const struct plan *plan, int status,
+                    const char *refused);
+/* The same for a request of HTTP/1.1, once. */
+void exchange_tell(struct exchange *x, int status, const char *refused);
 /* Asks a person. Blocks, for minutes. */
 enum netpolicy_action intercept_ask(const struct intercept_conn *c, const struct http1_head *head,
                                     struct intercept_refusal *ret);

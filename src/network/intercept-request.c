@@ -45,6 +45,7 @@ static enum netpolicy_action refuse(struct intercept_refusal *ret, int status, c
 }
 
 enum netpolicy_action intercept_judge(const struct intercept_conn *c, const struct http1_head *head,
+                                      struct intercept_judgement *ret_judged,
                                       struct intercept_refusal *ret)
 {
     cleanup_free char *method = text_of(head->method);
@@ -54,8 +55,10 @@ enum netpolicy_action intercept_judge(const struct intercept_conn *c, const stru
                                 .port = c->target.port,
                                 .method = method,
                                 .path = path};
-    struct netpolicy_verdict v;
+    struct netpolicy_verdict v = {
+        .action = NETPOLICY_DENY, .rule = NETPOLICY_BY_DEFAULT, .level = NETPOLICY_SANDBOX};
 
+    *ret_judged = (struct intercept_judgement){.verdict = v};
     if (head->form == HTTP1_FORM_AUTHORITY) {
         return refuse(ret, 405, "method_not_allowed", "CONNECT is of no use here");
     }
@@ -67,7 +70,8 @@ enum netpolicy_action intercept_judge(const struct intercept_conn *c, const stru
         return refuse(ret, 400, "bad_path", "the path cannot be read");
     }
     v = netpolicy_judge(c->policy, &q);
-    IGNORE_RESULT(netpolicy_observed(c->policy, &q, &v)); /* the connection's entry says so */
+    ret_judged->verdict = v;
+    ret_judged->observed = netpolicy_observed(c->policy, &q, &v);
     if (v.action == NETPOLICY_ALLOW || v.action == NETPOLICY_INSPECT) {
         return NETPOLICY_ALLOW;
     }
@@ -94,6 +98,35 @@ enum netpolicy_action intercept_ask(const struct intercept_conn *c, const struct
         return NETPOLICY_ALLOW;
     }
     return refuse(ret, 403, "not_approved", "nobody has approved of this request");
+}
+
+void intercept_tell(const struct intercept_conn *c, const struct http1_head *head,
+                    const struct intercept_judgement *judged, const struct plan *plan, int status,
+                    const char *refused)
+{
+    cleanup_free char *method = text_of(head->method);
+    cleanup_free char *path = text_of(head->path);
+
+    if (c->target.note) {
+        c->target.note(c->target.done_arg,
+                       &(struct intercept_note){
+                           .method = method,
+                           .path = path,
+                           .verdict = judged->verdict,
+                           .observed = judged->observed,
+                           .status = status,
+                           .credential = plan->n > 0 ? plan->v[0].credential : NULL,
+                           .refused = refused,
+                       });
+    }
+}
+
+void exchange_tell(struct exchange *x, int status, const char *refused)
+{
+    if (!x->noted) {
+        x->noted = true;
+        intercept_tell(x->c, &x->head, &x->judged, &x->plan, status, refused);
+    }
 }
 
 bool intercept_has_plan(const struct intercept_conn *c)

@@ -57,6 +57,19 @@ struct intercept_question {
 /* From the interceptor's threads; waits. NETPOLICY_ALLOW or NETPOLICY_DENY. */
 typedef enum netpolicy_action (*intercept_ask_fn)(void *arg, const struct intercept_question *q);
 
+/* One request, once its answer's head is known or it was refused, for the egress log. Pointers are borrowed for the call. */
+struct intercept_note {
+    const char *method;
+    const char *path; /* without its query; as the guest sent it */
+    struct netpolicy_verdict verdict;
+    bool observed;
+    int status;             /* of the answer; of ours, if it was refused */
+    const char *credential; /* name of the one that was used; NULL: none */
+    const char *refused;    /* why we have answered it, a stable word; NULL: the server has */
+};
+/* From the interceptor's threads; does not wait. */
+typedef void (*intercept_note_fn)(void *arg, const struct intercept_note *note);
+
 typedef void (*intercept_done_fn)(void *arg, const struct intercept_result *result);
 
 /* Copied by intercept_accept(); what it points to is borrowed for the call. */
@@ -74,8 +87,9 @@ struct intercept_target {
     size_t n_peeked;     /* at most INTERCEPT_PEEKED_MAX */
     const struct netpolicy *policy; /* borrowed; netpolicy_ref() to keep it: judges the requests */
     intercept_ask_fn ask;           /* with done_arg; NULL: nobody can be asked */
-    intercept_done_fn done;         /* called once, from any thread, unless accept has failed */
-    void *done_arg;                 /* borrowed until done has returned */
+    intercept_note_fn note; /* with done_arg, for each request; NULL: nobody wants to know */
+    intercept_done_fn done; /* called once, from any thread, unless accept has failed */
+    void *done_arg;         /* borrowed until done has returned */
 };
 
 struct intercept_opts {

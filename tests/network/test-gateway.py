@@ -106,6 +106,21 @@ def curl_of_both_versions():
     equal((entry["credential"], entry["status"], entry["requests"]), ("for-h2", 200, 1), "the log's entry")
 
 
+def each_request_is_in_the_log():
+    for host in (GOOD, H2):
+        W.island.run("curl", "-sS", "-o", "/dev/null", "https://%s/one?secret=1" % host, "-o", "/dev/null", "-d", "x",
+                     "https://%s/two" % host)
+        requests = [e for e in W.island.log_entries(kind="request", host=host) if e["path"] in ("/one", "/two")]
+        equal([(e["method"], e["path"], e["status"], e["credential"], e["action"], e["port"]) for e in requests],
+              [("POST", p, 200, "for-" + host.split(".")[0], "allow", 443) for p in ("/one", "/two")], "requests to " + host)
+        equal([(e["level"], e["reason"]) for e in requests], [("sandbox", None)] * 2)
+    W.island.run("curl", "-sS", "-o", "/dev/null", "-X", "DELETE", "https://%s/three" % GOOD)
+    e = W.island.log_entries(kind="request", path="/three")[-1]
+    equal((e["method"], e["status"], e["action"], e["rule"], e["reason"], e.get("credential")),
+          ("DELETE", 403, "deny", 0, "denied_by_policy", None), "one that is refused")
+    check("secret=1" not in json.dumps(W.net.ask(op="log", sandbox=SANDBOX)), "a query is in the log")
+
+
 def python_requests():
     need("requests")
     out = W.island.python("""import requests, sys
@@ -575,7 +590,7 @@ def main():
 
 
 CASES = [
-    curl_of_both_versions, python_requests, python_httpx, node_fetch, git_over_https, openssl_s_client, websocket_client,
+    curl_of_both_versions, each_request_is_in_the_log, python_requests, python_httpx, node_fetch, git_over_https, openssl_s_client, websocket_client,
     grpc_with_a_credential_it_does_not_have, who_begins_late_is_looked_into_all_the_same, events_come_as_they_are_sent, names_that_no_rule_allows_are_not_asked_for,
     servers_with_other_certificates_get_nothing, nothing_but_tcp_and_questions_leaves,
     a_policy_that_changes_judges_what_is_open, levels_around_a_sandbox_judge_what_is_open_too,
