@@ -139,6 +139,8 @@ struct args {
     /* Templates. */
     const char *from;
     const char *image;
+    const char *registry_user;
+    const char *registry_password_file;
     const char *steps;
     const char *context;
     struct text_list tags;

@@ -20,6 +20,8 @@
 #define HASH_SIZE 65
 #define POLL_MS 300
 #define TAR_MS (600 * 1000)
+#define PASSWORD_MAX 16384u /* what the API takes */
+#define LAYOUT "oci:"
 #define PIECE (256u << 10)
 
 static int failed(struct cli *cli, const struct err *e)
@@ -220,6 +222,67 @@ static int body_of(const struct args *a, json_t *body, struct err *e)
     return r;
 }
 
+/* "oci:DIR[:TAG]" is packed and sent, and named by its hash then. */
+static int send_layout(struct cli *cli, json_t *recipe, struct err *e)
+{
+    const char *image = json_get_string(recipe, "image", "");
+    cleanup_free char *folder = NULL;
+    cleanup_free char *sent = NULL;
+    cleanup_close int fd = FD_NONE;
+    char hash[HASH_SIZE] = "";
+    struct stat st;
+    char *colon;
+    int r;
+
+    if (!str_starts(image, LAYOUT)) {
+        return 0;
+    }
+    folder = xstrdup(image + strlen(LAYOUT));
+    colon = stat(folder, &st) < 0 ? strrchr(folder, ':') : NULL;
+    if (colon) {
+        *colon = '\0';
+    }
+    r = pack(folder, ".", &fd, e);
+    r = r < 0 ? r : hash_of(fd, hash, e);
+    r = r < 0 ? r : send_file(cli, fd, hash, e);
+    sent = xasprintf("oci-archive:%s%s%s", hash, colon ? ":" : "", colon ? colon + 1 : "");
+    json_object_set_new(recipe, "image", json_string(sent));
+    return r;
+}
+
+/* The first line of the file. */
+static int put_registry(const struct args *a, json_t *body, struct err *e)
+{
+    cleanup_buf struct buf text = BUF_INIT(PASSWORD_MAX);
+    cleanup_close int fd = FD_NONE;
+    json_t *registry;
+    char *line;
+    int r;
+
+    if (!a->registry_user || !a->registry_password_file) {
+        return !a->registry_user && !a->registry_password_file
+                   ? 0
+                   : err_set(e, -EINVAL, "usage",
+                             "'--registry-user' and '--registry-password-file' go together");
+    }
+    fd = str_eq(a->registry_password_file, "-") ? fd_dup(STDIN_FILENO)
+                                                : fs_open(a->registry_password_file, O_RDONLY, 0);
+    r = fd < 0 ? fd : fs_read_fd(fd, &text);
+    if (r < 0) {
+        return err_wrap(e, r, "reading '%s'", a->registry_password_file);
+    }
+    line = buf_take(&text);
+    line[strcspn(line, "\r\n")] = '\0';
+    registry = json_pack("{s:s, s:s}", "username", a->registry_user, "password", line);
+    explicit_bzero(line, strlen(line));
+    free(line);
+    if (!registry) {
+        return err_set(e, -EINVAL, "usage", "the registry's user or password is not UTF-8");
+    }
+    json_object_set_new(body, "registry", registry);
+    return 0;
+}
+
 static void print_log(const struct cli *cli, json_t *entries)
 {
     json_t *entry;
@@ -274,7 +337,9 @@ int verb_template_build(struct cli *cli)
     int r = read_recipe(a, &recipe, &e);
 
     r = r < 0 ? r : body_of(a, recipe, &e);
+    r = r < 0 ? r : put_registry(a, recipe, &e);
     r = r < 0 ? r : cli_connect(cli, &e);
+    r = r < 0 ? r : send_layout(cli, recipe, &e);
     r = r < 0 ? r : send_files(cli, a->context ? a->context : ".", recipe, &e);
     r = r < 0 ? r : cli_call(cli, "POST", "/v1/templates", recipe, &begun, &e);
     r = r < 0 ? r

@@ -254,7 +254,11 @@ static const struct opt top_opts[] = {
 
 static const struct opt template_opts[] = {
     VALUE(OPT_TEXT, "from", 0, "TEMPLATE", from, "what it is built on (what FROM says, or base)"),
-    VALUE(OPT_TEXT, "image", 0, "IMAGE", image, "build on an image instead"),
+    VALUE(OPT_TEXT, "from-image", 0, "IMAGE", image,
+          "build on an OCI image: [REGISTRY/]NAME[:TAG], or oci:DIR[:TAG] for a layout here"),
+    VALUE(OPT_TEXT, "registry-user", 0, "USER", registry_user, "sign in at the image's registry"),
+    VALUE(OPT_TEXT, "registry-password-file", 0, "FILE", registry_password_file,
+          "the first line is the password; - reads it from input"),
     VALUE(OPT_TEXT, "file", 'f', "FILE", steps, "the steps; - reads them from input"),
     VALUE(OPT_TEXT, "context", 'C', "DIR", context, "where COPY takes files from (.)"),
     VALUE(OPT_LIST, "tag", 't', "TAG", tags, "a tag for the build, may be repeated (default)"),
@@ -611,6 +615,7 @@ const struct verb verbs[] = {
                  "that ran before, after the same ones, are not run again.",
         .examples = "printf 'RUN apt-get install -y make\n' | space template build tools -f -\n"
                     "space template build web:v2 --from tools -f Spacefile -C .\n"
+                    "space template build py --from-image docker.io/library/python:3.12-slim --memory 512M\n"
                     "space run --template web -- make",
         .opts = {.tables = {template_opts, client_opts}, .min_pos = 1, .max_pos = 1},
     },

@@ -166,20 +166,28 @@ int db_build_delete(struct db *db, const char *id, struct err *e)
 
 /* --- layers --- */
 
+void layer_row_done(struct layer_row *row)
+{
+    free(row->config);
+    *row = (struct layer_row){0};
+}
+
 int db_layer_put(struct db *db, const struct layer_row *row, struct err *e)
 {
     static const char sql[] =
-        "INSERT INTO template_layers (project_id, hash, sandbox_id, snapshot_id, used_at_ms) "
-        "VALUES ($1, $2, $3, $4, $5) ON CONFLICT (project_id, hash) DO UPDATE SET "
+        "INSERT INTO template_layers (project_id, hash, sandbox_id, snapshot_id, used_at_ms, "
+        "config) "
+        "VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (project_id, hash) DO UPDATE SET "
         "sandbox_id = excluded.sandbox_id, snapshot_id = excluded.snapshot_id, "
-        "used_at_ms = excluded.used_at_ms";
+        "used_at_ms = excluded.used_at_ms, config = excluded.config";
     cleanup_tx struct db_tx tx = {0};
     int r = db_begin(db, DB_WRITE, &tx, e);
 
     if (r == 0) {
         r = db_run(&tx,
                    DB_QUERY(sql, DB_TEXT(row->project), DB_TEXT(row->hash), DB_TEXT(row->sandbox),
-                            DB_TEXT(row->snapshot), DB_INT(row->used_at_ms)),
+                            DB_TEXT(row->snapshot), DB_INT(row->used_at_ms),
+                            DB_TEXT(row->config ? row->config : "")),
                    NULL, e);
     }
     return r < 0 ? r : db_commit(&tx, e);
@@ -188,7 +196,7 @@ int db_layer_put(struct db *db, const struct layer_row *row, struct err *e)
 static int read_layer(struct db_tx *tx, const char *project, const char *hash,
                       struct layer_row *ret, struct err *e)
 {
-    static const char sql[] = "SELECT sandbox_id, snapshot_id FROM template_layers "
+    static const char sql[] = "SELECT sandbox_id, snapshot_id, config FROM template_layers "
                               "WHERE project_id = $1 AND hash = $2";
     cleanup_result struct db_result res = {0};
     int r = db_first(tx, DB_QUERY(sql, DB_TEXT(project), DB_TEXT(hash)), &res, e);
@@ -198,6 +206,7 @@ static int read_layer(struct db_tx *tx, const char *project, const char *hash,
     }
     db_get_text(&res, 0, ret->sandbox, sizeof(ret->sandbox));
     db_get_text(&res, 1, ret->snapshot, sizeof(ret->snapshot));
+    ret->config = db_get_text_dup(&res, 2);
     return 0;
 }
 
@@ -221,10 +230,12 @@ int db_layer_use(struct db *db, const char *project, const char *hash, int64_t a
         r = db_run(&tx, DB_QUERY(sql, DB_TEXT(project), DB_TEXT(hash), DB_INT(at_ms)), NULL, e);
     }
     r = r < 0 ? r : db_commit(&tx, e);
-    if (r == 0) {
-        *ret = row;
+    if (r < 0) {
+        layer_row_done(&row);
+        return r;
     }
-    return r;
+    *ret = row;
+    return 0;
 }
 
 int db_layer_forget(struct db *db, const char *project, const char *hash, struct err *e)

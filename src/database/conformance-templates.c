@@ -165,7 +165,8 @@ static void a_template_goes_with_all_that_is_its_own(void)
 
 static void put_layer(struct fixture *f, const char *hash, const char *sandbox, int64_t at_ms)
 {
-    struct layer_row layer = {.snapshot = "n", .used_at_ms = at_ms};
+    cleanup_layer_row struct layer_row layer = {
+        .snapshot = "n", .used_at_ms = at_ms, .config = xasprintf("of %s", hash)};
 
     memcpy(layer.project, f->project[0], ID_SIZE);
     snprintf(layer.hash, sizeof(layer.hash), "%s", hash);
@@ -178,7 +179,7 @@ static void old_layers_go_unless_a_tag_needs_their_sandbox(void)
     FIXTURE(f);
     static const char *const tags[] = {"default"};
     const char *project = f.project[0];
-    struct layer_row got;
+    cleanup_layer_row struct layer_row got = {0};
     struct template_row t;
     struct build_row b;
     char sandbox[ID_SIZE] = "";
@@ -195,6 +196,7 @@ static void old_layers_go_unless_a_tag_needs_their_sandbox(void)
     CHECK_STR(sandbox, "s2");
     CHECK_INT(db_layer_use(f.db, project, "h2", 40, &got, NULL), 0);
     CHECK_STR(got.sandbox, "s2");
+    CHECK_STR(got.config, "of h2");
     CHECK_INT(db_layer_stale(f.db, project, 25, 10, sandbox, NULL), -ENOENT);
     CHECK_INT(db_layer_stale(f.db, project, 25, 1, sandbox, NULL), 0);
     CHECK_STR(sandbox, "s3");

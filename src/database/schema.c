@@ -223,6 +223,8 @@ static const struct migration migrations[] = {
     {"networks of organisations and projects",
      "ALTER TABLE organisations ADD COLUMN network TEXT NOT NULL DEFAULT '';"
      "ALTER TABLE projects ADD COLUMN network TEXT NOT NULL DEFAULT '';"},
+    {"layers that say what their image is configured with",
+     "ALTER TABLE template_layers ADD COLUMN config TEXT NOT NULL DEFAULT '';"},
 };
 
 int64_t db_schema_version(void)

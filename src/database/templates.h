@@ -106,10 +106,14 @@ struct layer_row {
     char sandbox[ID_SIZE];
     char snapshot[ID_SIZE];
     int64_t used_at_ms;
+    char *
+        config; /* owned: JSON text of an image's template_config, of the layer that is the image; NULL or "": none */
 };
+void layer_row_done(struct layer_row *row);
+#define cleanup_layer_row CLEANUP(layer_row_done)
 /* Replaces one with the same hash. */
 MUST_CHECK int db_layer_put(struct db *db, const struct layer_row *row, struct err *e);
-/* Notes the use. -ENOENT. */
+/* Notes the use. -ENOENT. The caller ends *ret with layer_row_done(). */
 MUST_CHECK int db_layer_use(struct db *db, const char *project, const char *hash, int64_t at_ms,
                             struct layer_row *ret, struct err *e);
 MUST_CHECK int db_layer_forget(struct db *db, const char *project, const char *hash, struct err *e);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "gateway/template/import.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,9 +20,10 @@ struct way {
     struct builder builder;
     struct template_config config;      /* owned: after the steps so far */
     char (*hashes)[TEMPLATE_HASH_SIZE]; /* owned: of the layer after each step */
-    size_t cached;                      /* the step whose layer it starts from; NONE: the base */
-    struct layer_row point;             /* the layer that is the disk now; hash "": none is */
-    bool has_layers;                    /* the builder's sandbox holds some */
+    char *image_config;     /* owned: JSON text of what the image says; NULL: from none */
+    size_t cached;          /* the step whose layer it starts from; NONE: the base */
+    struct layer_row point; /* owned: the layer that is the disk now; hash "": none is */
+    bool has_layers;        /* the builder's sandbox holds some */
 };
 
 void build_base_done(struct build_base *base)
@@ -73,35 +75,69 @@ static int check_snapshot(struct way *w, const struct layer_row *layer, struct e
                        e);
 }
 
-/* The last layer that is known; one that is gone is forgotten, and the one before looked for. */
-static int find_layer(struct way *w, struct err *e)
+/* 1: the layer is known and there, and *ret; one that is gone is forgotten. */
+static int look_up(struct way *w, const char *hash, struct layer_row *ret, struct err *e)
 {
     const struct builder_world *world = w->build->world;
     const char *project = world->actor->project;
+    cleanup_layer_row struct layer_row layer = {0};
+    struct err why = {0};
+    int r = db_layer_use(world->db, project, hash, now_ms(w), &layer, &why);
 
+    if (r == -ENOENT) {
+        return 0;
+    }
+    r = r < 0 ? r : check_snapshot(w, &layer, &why);
+    if (r == 0) {
+        *ret = layer;
+        layer = (struct layer_row){0};
+        return 1;
+    }
+    r = r == -ENOENT ? db_layer_forget(world->db, project, hash, &why) : r;
+    return r < 0 ? err_set(e, r, why.reason, "looking for layers: %s", why.msg) : 0;
+}
+
+/* The last layer of a step that is known. */
+static int find_layer(struct way *w, struct err *e)
+{
     w->cached = NONE;
     for (size_t i = cacheable(w->build->recipe); i-- > 0;) {
         struct template_step step = template_recipe_step(w->build->recipe, i);
-        struct err why = {0};
-        int r;
+        int r = template_step_has_layer(&step) ? look_up(w, w->hashes[i], &w->point, e) : 0;
 
-        if (!template_step_has_layer(&step)) {
-            continue;
-        }
-        r = db_layer_use(world->db, project, w->hashes[i], now_ms(w), &w->point, &why);
-        if (r == -ENOENT) {
-            continue;
-        }
-        r = r < 0 ? r : check_snapshot(w, &w->point, &why);
-        if (r == 0) {
+        if (r > 0) {
             w->cached = i;
-            return 0;
         }
-        w->point = (struct layer_row){0};
-        r = r == -ENOENT ? db_layer_forget(world->db, project, w->hashes[i], &why) : r;
-        if (r < 0) {
-            return err_set(e, r, why.reason, "looking for layers: %s", why.msg);
+        if (r != 0) {
+            return MIN(r, 0);
         }
+    }
+    return 0;
+}
+
+/* What the image says of its sandboxes; its layer, when no later one is known, is where the build starts. */
+static int find_image(struct way *w, struct err *e)
+{
+    cleanup_layer_row struct layer_row layer = {0};
+    cleanup_json json_t *config = NULL;
+    int r = w->build->recipe->force ? 0 : look_up(w, w->build->base->hash, &layer, e);
+
+    if (r <= 0) {
+        layer_row_done(&w->point); /* its image is gone: all is made anew */
+        w->cached = NONE;
+        return r;
+    }
+    r = json_parse_object(layer.config ? layer.config : "",
+                          strlen(layer.config ? layer.config : ""), &config, e);
+    if (r < 0) {
+        return r;
+    }
+    template_config_done(&w->config);
+    template_config_from_json(config, &w->config);
+    w->image_config = TAKE_PTR(layer.config);
+    if (w->cached == NONE) {
+        w->point = layer;
+        layer = (struct layer_row){0};
     }
     return 0;
 }
@@ -111,6 +147,52 @@ static int note_sandbox(struct way *w, struct err *e)
 {
     snprintf(w->build->row->sandbox, sizeof(w->build->row->sandbox), "%s", w->builder.id);
     return db_build_update(w->build->world->db, w->build->row, e);
+}
+
+/* The disk as it is now becomes the layer of that hash. */
+static int keep_layer(struct way *w, const char *hash, const char *config, struct err *e)
+{
+    cleanup_layer_row struct layer_row layer = {.used_at_ms = now_ms(w),
+                                                .config = config ? xstrdup(config) : NULL};
+    int r = builder_snapshot(&w->builder, /* full */ false, layer.snapshot, e);
+
+    if (r < 0) {
+        return err_wrap(e, r, "keeping the layer");
+    }
+    snprintf(layer.hash, sizeof(layer.hash), "%s", hash);
+    snprintf(layer.project, sizeof(layer.project), "%s", w->build->world->actor->project);
+    snprintf(layer.sandbox, sizeof(layer.sandbox), "%s", w->builder.id);
+    r = db_layer_put(w->build->world->db, &layer, e);
+    if (r == 0) {
+        layer_row_done(&w->point);
+        w->point = layer;
+        layer = (struct layer_row){0};
+        w->has_layers = true;
+    }
+    return r;
+}
+
+/* A new sandbox becomes the image, and leaves a layer. */
+static int become_image(struct way *w, struct err *e)
+{
+    const struct import import = {&w->builder, w->build->recipe, w->build->files, w->build->log};
+    cleanup_json json_t *json = NULL;
+    struct template_config config;
+    int r;
+
+    template_config_init(&config);
+    r = builder_make(&w->builder, w->build->base->node_template, &w->build->row->shape, e);
+    r = r < 0 ? r : note_sandbox(w, e);
+    r = r < 0 ? r : image_import(&import, &config, e);
+    if (r < 0) {
+        template_config_done(&config);
+        return r;
+    }
+    template_config_done(&w->config);
+    w->config = config;
+    json = template_config_to_json(&config);
+    w->image_config = json_text(json);
+    return keep_layer(w, w->build->base->hash, w->image_config, e);
 }
 
 /* The sandbox, when the first step needs it. */
@@ -124,6 +206,8 @@ static int want_builder(struct way *w, struct err *e)
     }
     if (w->point.hash[0]) {
         r = builder_fork(&w->builder, w->point.sandbox, w->point.snapshot, e);
+    } else if (base->image) {
+        return become_image(w, e);
     } else if (base->node_template[0]) {
         r = builder_make(&w->builder, base->node_template, &w->build->row->shape, e);
     } else {
@@ -250,25 +334,6 @@ static int workdir(struct way *w, struct err *e)
                       (const char *const[]){w->config.workdir, user_of(w), NULL, NULL, NULL}, e);
 }
 
-static int keep_layer(struct way *w, size_t i, struct err *e)
-{
-    struct layer_row layer = {.used_at_ms = now_ms(w)};
-    int r = builder_snapshot(&w->builder, /* full */ false, layer.snapshot, e);
-
-    if (r < 0) {
-        return err_wrap(e, r, "keeping the layer");
-    }
-    memcpy(layer.hash, w->hashes[i], sizeof(layer.hash));
-    snprintf(layer.project, sizeof(layer.project), "%s", w->build->world->actor->project);
-    snprintf(layer.sandbox, sizeof(layer.sandbox), "%s", w->builder.id);
-    r = db_layer_put(w->build->world->db, &layer, e);
-    if (r == 0) {
-        w->point = layer;
-        w->has_layers = true;
-    }
-    return r;
-}
-
 static int perform(struct way *w, size_t i, const struct template_step *step, struct err *e)
 {
     int r = want_builder(w, e);
@@ -291,7 +356,7 @@ static int perform(struct way *w, size_t i, const struct template_step *step, st
     case TEMPLATE_STEP_COUNT_:
         break;
     }
-    return r < 0 ? r : keep_layer(w, i, e);
+    return r < 0 ? r : keep_layer(w, w->hashes[i], /* config */ NULL, e);
 }
 
 static int take_step(struct way *w, size_t i, struct err *e)
@@ -426,7 +491,10 @@ static int all_steps(struct way *w, struct err *e)
     build_log_step(w->build->log, "base");
     hash_steps(w);
     r = find_layer(w, e);
-    if (r == 0 && w->cached == NONE) {
+    if (r == 0 && w->build->base->image) {
+        r = find_image(w, e);
+    }
+    if (r == 0 && w->cached == NONE && !(w->build->base->image && w->point.hash[0])) {
         r = want_builder(w, e); /* what is wrong with the base is the base's fault, not a step's */
     }
     for (size_t i = 0; r == 0 && i < w->build->recipe->n_steps; i++) {
@@ -460,6 +528,8 @@ int build_perform(struct build *build, struct err *e)
         }
     }
     template_config_done(&w.config);
+    layer_row_done(&w.point);
+    free(w.image_config);
     free(w.hashes);
     if (r < 0 && e) {
         *e = why;

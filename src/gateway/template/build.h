@@ -3,7 +3,8 @@
 /*
  * One build, from its first step to the snapshot that sandboxes are made from.
  *
- *     base           a template of the node: a new sandbox; or a snapshot (a template that was built, a snapshot's): a fork of it
+ *     base           a template of the node: a new sandbox; or a snapshot (a template that was built, a snapshot's): a fork of it;
+ *                    or an image, unpacked in a new sandbox (import.h), which leaves a layer as a step does
  *     each step      ENV and USER change what comes after; RUN, COPY and WORKDIR run in the sandbox, and leave a layer: a
  *                    snapshot of the disk, found again by the hash of all that led to it
  *     start command  left running; when the ready command succeeds, a snapshot of disk and memory is the template, and its
@@ -27,6 +28,8 @@ struct build_base {
     char sandbox[ID_SIZE];
     char snapshot[ID_SIZE];
     char hash[TEMPLATE_HASH_SIZE];
+    bool
+        image; /* node_template is where the recipe's image is unpacked; the hash is that of the layer which it becomes */
     struct template_config config; /* owned */
 };
 void build_base_done(struct build_base *base);

@@ -122,7 +122,7 @@ int builder_make(struct builder *b, const char *node_template, const struct shap
     return made(b, r, &answer, e);
 }
 
-static int set_network(struct builder *b, const char *network, struct err *e)
+int builder_set_network(struct builder *b, const char *network, struct err *e)
 {
     cleanup_sandbox_patch struct sandbox_patch patch = {.network = xstrdup(network)};
     cleanup_sandbox struct sandbox sb = {0};
@@ -147,7 +147,7 @@ int builder_fork(struct builder *b, const char *sandbox, const char *snapshot, s
     r = control_fork(b->world->control, b->world->actor, sandbox, &what, &answer, e);
     r = made(b, r, &answer, e);
     if (r == 0) {
-        r = set_network(b, BUILDER_NETWORK, e);
+        r = builder_set_network(b, BUILDER_NETWORK, e);
         if (r < 0) {
             builder_remove(b);
         }
@@ -182,7 +182,19 @@ int builder_snapshot(struct builder *b, bool full, char ret[static ID_SIZE], str
 
 int builder_cut_off(struct builder *b, struct err *e)
 {
-    return set_network(b, "{\"preset\":\"none\"}", e);
+    return builder_set_network(b, "{\"preset\":\"none\"}", e);
+}
+
+int builder_restart(struct builder *b, struct err *e)
+{
+    cleanup_sandbox struct sandbox sb = {0};
+    int r = control_stop(b->world->control, b->world->actor, b->id, &sb, e);
+
+    if (r == 0) {
+        sandbox_done(&sb);
+        r = control_start(b->world->control, b->world->actor, b->id, &sb, e);
+    }
+    return r < 0 ? r : look(b, e);
 }
 
 int builder_rest(struct builder *b, struct err *e)

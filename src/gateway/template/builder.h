@@ -45,6 +45,10 @@ MUST_CHECK int builder_snapshot(struct builder *b, bool full, char ret[static ID
                                 struct err *e);
 /* Cuts it from the network, so that nothing made from it inherits the builder's. */
 MUST_CHECK int builder_cut_off(struct builder *b, struct err *e);
+/* What it may reach from now on: the text of a policy. */
+MUST_CHECK int builder_set_network(struct builder *b, const char *network, struct err *e);
+/* Starts from its disk alone, and looks again who acts there. */
+MUST_CHECK int builder_restart(struct builder *b, struct err *e);
 /* Stops it for good. It stays for its snapshots. */
 MUST_CHECK int builder_rest(struct builder *b, struct err *e);
 /* Removes it, now or when the node can be reached. */

@@ -2,6 +2,8 @@
 #include "gateway/template/find.h"
 
 #include "base/clock.h"
+#include "gateway/template/image.h"
+#include "gateway/template/import.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +16,6 @@ static const struct {
 };
 
 /* The image that E2B's clients build on when their user names none: here it is the template of that role. */
-#define E2B_BASE_IMAGE "e2bdev/base"
 
 void template_found_done(struct template_found *f)
 {
@@ -323,6 +324,38 @@ static int base_of_built(struct http_request *req, const struct template_found *
     return base_of_snapshot(req, f->build.sandbox, f->build.snapshot, shape, ret, e);
 }
 
+/* Unpacked in a machine that the node's operator has made for it. */
+static int base_of_image(struct http_request *req, const char *image, struct shape *shape,
+                         struct build_base *ret, struct err *e)
+{
+    struct template_found f = {.node_name = TEMPLATE_IMAGE_NODE};
+    struct build_base base = {.image = true};
+    cleanup_json json_t *list = NULL;
+    cleanup_free char *what = NULL;
+    json_t *entry = NULL;
+    int r = template_node_list(req, &list, e);
+
+    if (r == 0) {
+        entry = template_node_entry(list, TEMPLATE_IMAGE_NODE);
+        if (!entry) {
+            return err_field(e, -EINVAL, "not_supported", "fromImage",
+                             "images are unpacked in the template '" TEMPLATE_IMAGE_NODE
+                             "', which this node has not: its operator makes it with "
+                             "'space-template-build " TEMPLATE_IMAGE_NODE "'");
+        }
+        snprintf(f.node_id, sizeof(f.node_id), "%s", json_get_string(entry, "id", ""));
+        r = base_of_node(&f, shape, &base, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    what = xasprintf("image %s %s", image, base.hash);
+    template_hash_base(what, base.hash);
+    template_config_init(&base.config);
+    *ret = base;
+    return 0;
+}
+
 int template_base_find(struct http_request *req, const struct template_recipe *recipe,
                        struct shape *shape, struct build_base *ret, struct err *e)
 {
@@ -331,14 +364,11 @@ int template_base_find(struct http_request *req, const struct template_recipe *r
     struct build_base base = {0};
     int r;
 
-    if (!name &&
-        (str_eq(recipe->image, E2B_BASE_IMAGE) || str_starts(recipe->image, E2B_BASE_IMAGE ":"))) {
+    if (!name && template_image_is_base(recipe->image)) {
         name = "base";
     }
     if (!name) {
-        return err_field(e, -EINVAL, "not_supported", "fromImage",
-                         "images are not taken here: build on a template instead of '%.100s'",
-                         recipe->image);
+        return base_of_image(req, recipe->image, shape, ret, e);
     }
     r = template_find(req, name, &f, e);
     if (r < 0) {

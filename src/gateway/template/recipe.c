@@ -2,6 +2,7 @@
 #include "gateway/template/recipe.h"
 
 #include "base/id.h"
+#include "gateway/template/image.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -225,19 +226,70 @@ static int check_steps(json_t *json, size_t *ret_n, struct err *e)
     return 0;
 }
 
-static int check_base(const struct template_recipe *recipe, struct err *e)
+/* Printable, in one piece, and of a size that its buffers hold. */
+static int read_credential(json_t *object, const char *name, const char **ret, struct err *e)
 {
+    json_t *value = json_object_get(object, name);
+    const char *text = json_string_value(value);
+    bool fine = text && text[0] && strlen(text) == json_string_length(value) &&
+                strlen(text) <= TEMPLATE_REGISTRY_TEXT_MAX;
+
+    for (const char *c = text; fine && *c; c++) {
+        fine = (unsigned char)*c >= ' ' || *c == '\n'; /* a key may have lines */
+    }
+    *ret = text;
+    return fine ? 0
+                : err_field(e, -EINVAL, "invalid_field", "fromImageRegistry",
+                            "'fromImageRegistry.%s' must be a string of 1 to %d bytes", name,
+                            TEMPLATE_REGISTRY_TEXT_MAX);
+}
+
+/* What to say to the registry. Google's takes a service account's key as a password; Amazon's wants one made of its keys. */
+static int read_registry(struct template_recipe *recipe, struct err *e)
+{
+    json_t *object = json_object_get(recipe->json, "fromImageRegistry");
+    const char *type = json_get_string(object, "type", "");
+    int r;
+
+    if (json_object_size(object) == 0 &&
+        (!object || json_is_object(object) || json_is_null(object))) {
+        return 0;
+    }
+    if (str_eq(type, "aws")) {
+        return err_field(
+            e, -EINVAL, "not_supported", "fromImageRegistry",
+            "keys of AWS are not taken here: give the user 'AWS' and the password that "
+            "'aws ecr get-login-password' prints");
+    }
+    if (str_eq(type, "gcp")) {
+        recipe->registry_user = "_json_key";
+        return read_credential(object, "serviceAccountJson", &recipe->registry_password, e);
+    }
+    if (type[0] && !str_eq(type, "registry")) {
+        return err_field(e, -EINVAL, "invalid_field", "fromImageRegistry",
+                         "'fromImageRegistry.type' must be 'registry', 'gcp' or 'aws'");
+    }
+    r = read_credential(object, "username", &recipe->registry_user, e);
+    if (r == 0 && strchr(recipe->registry_user, ':')) {
+        return err_field(e, -EINVAL, "invalid_field", "fromImageRegistry",
+                         "'fromImageRegistry.username' must have no ':'");
+    }
+    return r < 0 ? r : read_credential(object, "password", &recipe->registry_password, e);
+}
+
+static int check_base(struct template_recipe *recipe, struct err *e)
+{
+    struct template_image image;
+    int r = 0;
+
     if (!recipe->image == !recipe->parent) {
         return err_field(e, -EINVAL, "invalid_field", "fromImage",
                          "say one of 'fromImage' and 'fromTemplate'");
     }
-    if (json_object_size(json_object_get(recipe->json, "fromImageRegistry")) > 0) {
-        return err_field(
-            e, -EINVAL, "not_supported", "fromImageRegistry",
-            "credentials of a registry are not taken here: have the operator bring the image "
-            "in, and name it without them");
+    if (recipe->image && !template_image_is_base(recipe->image)) {
+        r = template_image_parse(recipe->image, &image, e);
     }
-    return 0;
+    return r < 0 ? r : read_registry(recipe, e);
 }
 
 int template_recipe_from_json(json_t *json, struct template_recipe *ret, struct err *e)

@@ -5,6 +5,7 @@
  * them and of the commands of sandboxes made from it. Pure; build.h performs it.
  *
  *     {"fromImage" | "fromTemplate": "...", "startCmd": "...", "readyCmd": "...", "force": false,
+ *      "fromImageRegistry": {"type": "registry", "username": "...", "password": "..."},
  *      "steps": [{"type": "RUN", "args": ["make", "root"], "force": false},
  *                {"type": "COPY", "args": ["src", "/dest", "user", "0644"], "filesHash": "64 hex digits"}, ...]}
  *
@@ -57,16 +58,18 @@ enum template_step_type {
 };
 
 struct template_recipe {
-    json_t *json;          /* owned: the object as it was said */
-    const char *image;     /* borrowed from json; NULL: from a template */
-    const char *parent;    /* borrowed from json; NULL: from an image */
-    const char *start_cmd; /* borrowed from json; NULL: none */
-    const char *ready_cmd; /* borrowed from json; NULL: none */
-    bool force;            /* no layer is taken from the cache */
+    json_t *json;                  /* owned: the object as it was said */
+    const char *image;             /* borrowed from json; NULL: from a template */
+    const char *parent;            /* borrowed from json; NULL: from an image */
+    const char *registry_user;     /* borrowed from json; NULL: without credentials */
+    const char *registry_password; /* borrowed from json */
+    const char *start_cmd;         /* borrowed from json; NULL: none */
+    const char *ready_cmd;         /* borrowed from json; NULL: none */
+    bool force;                    /* no layer is taken from the cache */
     size_t n_steps;
 };
 
-/* Checks everything; json is kept by reference. -EINVAL names the field; credentials of registries are refused. */
+/* Checks everything; json is kept by reference. -EINVAL names the field. */
 MUST_CHECK int template_recipe_from_json(json_t *json, struct template_recipe *ret, struct err *e);
 void template_recipe_done(struct template_recipe *recipe);
 #define cleanup_template_recipe CLEANUP(template_recipe_done)

@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "gateway/query.h"
 #include "gateway/template/find.h"
+#include "gateway/template/image.h"
 #include "gateway/template/set.h"
 
 #define RECIPE_MAX (4u << 20)
@@ -204,6 +205,22 @@ int template_files_handler(struct http_request *req, struct err *e)
     return r < 0 ? r : http_reply_empty(req, 204, e);
 }
 
+/* The layout that an image comes from. */
+static int check_archive(struct http_request *req, const struct template_recipe *recipe,
+                         struct err *e)
+{
+    struct template_image image = {0};
+    int r = recipe->image && !template_image_is_base(recipe->image)
+                ? template_image_parse(recipe->image, &image, e)
+                : 0;
+
+    return r < 0 || !image.archive[0] ||
+                   files_have(gateway_of(req)->files, actor_of(req)->project, image.archive)
+               ? r
+               : err_field(e, -EINVAL, "files_not_uploaded", "fromImage",
+                           "the layout of the image was not uploaded");
+}
+
 int template_check_files(struct http_request *req, const struct template_recipe *recipe,
                          struct err *e)
 {
@@ -216,7 +233,7 @@ int template_check_files(struct http_request *req, const struct template_recipe 
                              "step %zu: its files were not uploaded", i + 1);
         }
     }
-    return 0;
+    return check_archive(req, recipe, e);
 }
 
 /* --- build --- */
@@ -297,9 +314,13 @@ static int read_shape(json_t *body, struct shape *ret, struct err *e)
 /* Our words into those of recipe.h. */
 static json_t *recipe_of(json_t *body)
 {
-    static const char *const names[][2] = {{"from", "fromTemplate"}, {"image", "fromImage"},
-                                           {"start", "startCmd"},    {"ready", "readyCmd"},
-                                           {"steps", "steps"},       {"force", "force"}};
+    static const char *const names[][2] = {{"from", "fromTemplate"},
+                                           {"image", "fromImage"},
+                                           {"start", "startCmd"},
+                                           {"ready", "readyCmd"},
+                                           {"steps", "steps"},
+                                           {"force", "force"},
+                                           {"registry", "fromImageRegistry"}};
     json_t *recipe = json_object();
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
@@ -314,13 +335,18 @@ static json_t *recipe_of(json_t *body)
 
 static int check_body(json_t *body, struct err *e)
 {
-    static const struct json_field fields[] = {
-        {"name", JSON_FIELD_STRING, JSON_REQUIRED},  {"tags", JSON_FIELD_ARRAY, JSON_NULLABLE},
-        {"from", JSON_FIELD_STRING, JSON_NULLABLE},  {"image", JSON_FIELD_STRING, JSON_NULLABLE},
-        {"start", JSON_FIELD_STRING, JSON_NULLABLE}, {"ready", JSON_FIELD_STRING, JSON_NULLABLE},
-        {"steps", JSON_FIELD_ARRAY, JSON_NULLABLE},  {"force", JSON_FIELD_BOOL, JSON_NULLABLE},
-        {"vcpus", JSON_FIELD_INT, JSON_NULLABLE},    {"memory_mib", JSON_FIELD_INT, JSON_NULLABLE},
-        {"disk_mib", JSON_FIELD_INT, JSON_NULLABLE}};
+    static const struct json_field fields[] = {{"name", JSON_FIELD_STRING, JSON_REQUIRED},
+                                               {"tags", JSON_FIELD_ARRAY, JSON_NULLABLE},
+                                               {"from", JSON_FIELD_STRING, JSON_NULLABLE},
+                                               {"image", JSON_FIELD_STRING, JSON_NULLABLE},
+                                               {"start", JSON_FIELD_STRING, JSON_NULLABLE},
+                                               {"ready", JSON_FIELD_STRING, JSON_NULLABLE},
+                                               {"steps", JSON_FIELD_ARRAY, JSON_NULLABLE},
+                                               {"force", JSON_FIELD_BOOL, JSON_NULLABLE},
+                                               {"vcpus", JSON_FIELD_INT, JSON_NULLABLE},
+                                               {"memory_mib", JSON_FIELD_INT, JSON_NULLABLE},
+                                               {"disk_mib", JSON_FIELD_INT, JSON_NULLABLE},
+                                               {"registry", JSON_FIELD_OBJECT, JSON_NULLABLE}};
 
     return json_check_object(body, fields, ARRAY_SIZE(fields), e);
 }

@@ -53,6 +53,16 @@ static void wrong_recipes_name_their_field(void)
         {"{\"fromImage\":5}", "fromImage"},
         {"{\"fromImage\":\"a\",\"fromImageRegistry\":{\"type\":\"registry\"}}",
          "fromImageRegistry"},
+        {"{\"fromImage\":\"a b\"}", "fromImage"},
+        {"{\"fromImage\":\"a\",\"fromImageRegistry\":5}", "fromImageRegistry"},
+        {"{\"fromImage\":\"a\",\"fromImageRegistry\":{\"type\":\"x\"}}", "fromImageRegistry"},
+        {"{\"fromImage\":\"a\",\"fromImageRegistry\":{\"type\":\"aws\",\"awsRegion\":\"b\"}}",
+         "fromImageRegistry"},
+        {"{\"fromImage\":\"a\",\"fromImageRegistry\":{\"username\":\"a:b\",\"password\":\"c\"}}",
+         "fromImageRegistry"},
+        {"{\"fromImage\":\"a\",\"fromImageRegistry\":{\"username\":\"a\",\"password\":\"\\u0001\"}"
+         "}",
+         "fromImageRegistry"},
         {"{\"fromTemplate\":\"a\",\"steps\":5}", "steps"},
         {"{\"fromTemplate\":\"a\",\"steps\":[5]}", "steps"},
         {"{\"fromTemplate\":\"a\",\"steps\":[{\"type\":\"ADD\",\"args\":[\"a\"]}]}", "steps"},
@@ -79,6 +89,30 @@ static void wrong_recipes_name_their_field(void)
         CHECK_INT(parse(cases[i].text, &recipe, &e), -EINVAL);
         CHECK_STR(e.field, cases[i].field);
     }
+}
+
+static void credentials_of_registries_are_taken(void)
+{
+    cleanup_template_recipe struct template_recipe one = {0};
+    cleanup_template_recipe struct template_recipe two = {0};
+    cleanup_template_recipe struct template_recipe none = {0};
+
+    CHECK_INT(
+        parse(
+            "{\"fromImage\":\"a\",\"fromImageRegistry\":{\"type\":\"registry\",\"username\":\"u\","
+            "\"password\":\"p\"}}",
+            &one, NULL),
+        0);
+    CHECK_STR(one.registry_user, "u");
+    CHECK_STR(one.registry_password, "p");
+    CHECK_INT(parse("{\"fromImage\":\"a\",\"fromImageRegistry\":{\"type\":\"gcp\","
+                    "\"serviceAccountJson\":\"{}\"}}",
+                    &two, NULL),
+              0);
+    CHECK_STR(two.registry_user, "_json_key");
+    CHECK_STR(two.registry_password, "{}");
+    CHECK_INT(parse("{\"fromImage\":\"a\",\"fromImageRegistry\":{}}", &none, NULL), 0);
+    CHECK(!none.registry_user && !none.registry_password);
 }
 
 static const char steps[] =
@@ -190,5 +224,6 @@ static void a_log_has_lines_and_an_end(void)
 }
 
 TEST_MAIN(T(references_have_a_name_and_perhaps_a_tag), T(wrong_recipes_name_their_field),
-          T(steps_change_what_comes_after), T(damaged_configs_are_empty_ones),
-          T(a_hash_is_of_all_that_led_to_it), T(a_log_has_lines_and_an_end))
+          T(credentials_of_registries_are_taken), T(steps_change_what_comes_after),
+          T(damaged_configs_are_empty_ones), T(a_hash_is_of_all_that_led_to_it),
+          T(a_log_has_lines_and_an_end))
