@@ -13,9 +13,6 @@
 
 #define READ_SIZE 65536u
 
-/* Versions of the protocol that a client may name; what we use of it is the same in all of them. */
-static const char *const versions[] = {MCP_VERSION, "2025-03-26", "2024-11-05"};
-
 struct call {
     struct session *session; /* borrowed: lives longer */
     const struct mcp_tool *tool;
@@ -50,18 +47,6 @@ static void send_take(struct session *s, json_t *message)
     pthread_mutex_unlock(&s->out_lock);
 }
 
-static void answer_take(struct session *s, json_t *id, json_t *result)
-{
-    send_take(s, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "result", result));
-}
-
-/* id NULL: it could not be read. */
-static void answer_error(struct session *s, json_t *id, int code, const char *why)
-{
-    send_take(s, json_pack("{s:s, s:O, s:{s:i, s:s}}", "jsonrpc", "2.0", "id",
-                           id ? id : json_null(), "error", "code", code, "message", why));
-}
-
 /* ---- calls ---- */
 
 static void *call_main(void *arg)
@@ -71,7 +56,7 @@ static void *call_main(void *arg)
     json_t *result = mcp_tool_run(c->tool, c->session->cli, c->args, watch);
 
     if (result) {
-        answer_take(c->session, c->id, result);
+        send_take(c->session, mcp_result_take(c->id, result));
     }
     atomic_store(&c->ended, true);
     return NULL;
@@ -134,69 +119,7 @@ static int call_start(struct session *s, const struct mcp_tool *tool, const stru
     return 0;
 }
 
-/* ---- methods ---- */
-
-static void on_initialize(struct session *s, const struct mcp_message *m)
-{
-    const char *wanted = m->params ? json_get_string(m->params, "protocolVersion", "") : "";
-    const char *version = MCP_VERSION;
-
-    for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
-        if (str_eq(versions[i], wanted)) {
-            version = versions[i];
-        }
-    }
-    s->initialized = true;
-    answer_take(
-        s, m->id,
-        json_pack("{s:s, s:{s:{s:b}}, s:{s:s, s:s, s:s}, s:s}", "protocolVersion", version,
-                  "capabilities", "tools", "listChanged", 0, "serverInfo", "name", "space", "title",
-                  "SPACE sandboxes", "version", SPACE_VERSION, "instructions",
-                  "Isolated Linux machines to run code in. Make one with 'create', use it with "
-                  "'run', 'read_file' and 'write_file'; take a 'snapshot' before what may go "
-                  "wrong, and 'rollback' if it does. 'delete' it when you are done."));
-}
-
-static void on_ping(struct session *s, const struct mcp_message *m)
-{
-    answer_take(s, m->id, json_object());
-}
-
-static void on_tools_list(struct session *s, const struct mcp_message *m)
-{
-    if (m->params && json_object_get(m->params, "cursor")) {
-        answer_error(s, m->id, MCP_INVALID_PARAMS, "there is one page of tools, and no cursor");
-        return;
-    }
-    answer_take(s, m->id, json_pack("{s:o}", "tools", mcp_tools_json()));
-}
-
-static void on_tools_call(struct session *s, const struct mcp_message *m)
-{
-    json_t *args = m->params ? json_object_get(m->params, "arguments") : NULL;
-    const char *name = m->params ? json_get_string(m->params, "name", NULL) : NULL;
-    const struct mcp_tool *tool = name ? mcp_tool_find(name) : NULL;
-    cleanup_json json_t *none = json_object();
-    struct err e = {0};
-
-    if (!tool) {
-        answer_error(s, m->id, MCP_INVALID_PARAMS,
-                     name ? "there is no such tool" : "'name' is missing");
-        return;
-    }
-    if (args && !json_is_object(args)) {
-        answer_error(s, m->id, MCP_INVALID_PARAMS, "'arguments' must be an object");
-        return;
-    }
-    if (mcp_tool_check(tool, args ? args : none, &e) < 0) {
-        answer_error(s, m->id, MCP_INVALID_PARAMS, e.msg);
-        return;
-    }
-    join_ended(s);
-    if (s->n_calls >= MCP_CALLS_MAX || call_start(s, tool, m, args) < 0) {
-        answer_error(s, m->id, -32000, "too many calls at once: wait for some to end");
-    }
-}
+/* ---- messages ---- */
 
 /* What is not there any more has been answered meanwhile. */
 static void on_cancelled(struct session *s, const struct mcp_message *m)
@@ -212,31 +135,20 @@ static void on_cancelled(struct session *s, const struct mcp_message *m)
     }
 }
 
-static const struct method {
-    const char *name;
-    bool early; /* also before initialize */
-    void (*run)(struct session *s, const struct mcp_message *m);
-} methods[] = {
-    {"initialize", true, on_initialize},
-    {"ping", true, on_ping},
-    {"tools/list", false, on_tools_list},
-    {"tools/call", false, on_tools_call},
-};
-
 static void on_request(struct session *s, const struct mcp_message *m)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(methods); i++) {
-        if (!str_eq(methods[i].name, m->method)) {
-            continue;
+    struct mcp_asked asked = {0};
+    json_t *answer = mcp_answer(&s->initialized, m, &asked);
+
+    if (!answer) {
+        join_ended(s);
+        if (s->n_calls >= MCP_CALLS_MAX || call_start(s, asked.tool, m, asked.args) < 0) {
+            answer = mcp_error(m->id, MCP_BUSY, "too many calls at once: wait for some to end");
         }
-        if (!s->initialized && !methods[i].early) {
-            answer_error(s, m->id, MCP_INVALID_REQUEST, "send 'initialize' first");
-        } else {
-            methods[i].run(s, m);
-        }
-        return;
     }
-    answer_error(s, m->id, MCP_METHOD_NOT_FOUND, "there is no such method");
+    if (answer) {
+        send_take(s, answer);
+    }
 }
 
 static void on_line(struct session *s, const char *line, size_t len)
@@ -253,10 +165,10 @@ static void on_line(struct session *s, const char *line, size_t len)
     }
     code = mcp_message_parse(line, len, &m, &why);
     if (code != MCP_OK) {
-        answer_error(s, m.id, code, why);
+        send_take(s, mcp_error(m.id, code, why));
     } else if (m.method && m.id) {
         on_request(s, &m);
-    } else if (m.method && str_eq(m.method, "notifications/cancelled")) {
+    } else if (m.method && str_eq(m.method, MCP_CANCELLED)) {
         on_cancelled(s, &m);
     } /* other notifications ask for nothing, and we never asked anything */
     mcp_message_done(&m);
@@ -281,7 +193,7 @@ static void take_lines(struct session *s, struct buf *in, bool *skipping)
     if (*skipping) {
         buf_reset(in);
     } else if (in->len >= MCP_LINE_MAX) {
-        answer_error(s, NULL, MCP_PARSE_ERROR, "the message is too long");
+        send_take(s, mcp_error(NULL, MCP_PARSE_ERROR, "the message is too long"));
         *skipping = true;
         buf_reset(in);
     }
@@ -318,9 +230,12 @@ int verb_mcp(struct cli *cli)
     struct session s = {.cli = cli};
     struct err e = {0};
     const struct call *c;
-    int r = cli_connect(cli, &e);
+    int r;
 
-    if (r == 0) {
+    r = cli_connect(cli, &e);
+    if (r == 0 && cli->args->listen) {
+        r = mcp_serve(cli, &e);
+    } else if (r == 0) {
         TAILQ_INIT(&s.calls);
         pthread_mutex_init(&s.out_lock, NULL);
         r = read_input(&s, &e);
@@ -335,7 +250,7 @@ int verb_mcp(struct cli *cli)
     }
     if (r < 0) {
         ui_error(&cli->ui, &e);
-        return CLI_EXIT_FAILED;
+        return str_eq(e.reason, "usage") ? CLI_EXIT_USAGE : CLI_EXIT_FAILED;
     }
     return CLI_EXIT_OK;
 }

@@ -96,6 +96,12 @@ static const struct opt down_opts[] = {
     OPT_END,
 };
 
+static const struct opt mcp_opts[] = {
+    VALUE(OPT_TEXT, "listen", 0, "ADDRESS", listen,
+          "serve over HTTP on this loopback address, as 127.0.0.1:7780"),
+    OPT_END,
+};
+
 static const struct opt libexec_opts[] = {
     VALUE(OPT_TEXT, "listen", 0, "ADDRESS", listen, "where the gateway listens (127.0.0.1:7777)"),
     VALUE(OPT_TEXT, "libexec-dir", 0, "DIR", libexec_dir, "where the services' programs are"),
@@ -744,13 +750,15 @@ const struct verb verbs[] = {
     },
     {
         .name = "mcp", .operands = "", .group = VERB_ACCOUNT, .run = verb_mcp,
-        .summary = "offer sandboxes as tools to an MCP client, over standard input and output",
+        .summary = "offer sandboxes as tools to MCP clients, over standard input and output or HTTP",
         .about =
             "Speaks the Model Context Protocol (2025-06-18): create, list, run, read_file, write_file, list_files, snapshot, "
             "fork, rollback, preview, delete, with the rights of this key. Made to be started by a client; docs/mcp.md "
-            "says how.",
-        .examples = "claude mcp add space -- space mcp",
-        .opts = {.tables = {client_opts}},
+            "says how.\n\n"
+            "With --listen it serves any number of clients over HTTP, prints its address, and ends when it is interrupted. Each "
+            "client brings a key of its own ('Authorization: Bearer KEY') and has the rights of that one.",
+        .examples = "claude mcp add space -- space mcp\nspace mcp --listen 127.0.0.1:7780",
+        .opts = {.tables = {mcp_opts, client_opts}},
     },
     {
         .name = "up", .operands = "", .group = VERB_SERVICE, .run = verb_up,

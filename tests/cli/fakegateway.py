@@ -410,11 +410,7 @@ class Handler(socketserver.StreamRequestHandler):
         if rest[0] == "snapshots":
             return self.route_snapshots(sandbox, rest[1:])
         if rest[0] == "run":
-            body = self.json_body()
-            p = subprocess.run(body["argv"], cwd=sandbox.home, capture_output=True, stdin=subprocess.DEVNULL,
-                               env={"PATH": os.environ["PATH"], **body.get("env", {})}, check=False)
-            return self.reply(200, {"exit_code": p.returncode if p.returncode >= 0 else 128 - p.returncode,
-                                    "stdout": p.stdout.decode(), "stderr": p.stderr.decode(), "timed_out": False})
+            return self.run(sandbox, self.json_body())
         body = self.json_body()
         if rest[0] == "rollback":
             before = sandbox.snapshot({"kind": "full"}, "rollback")
@@ -431,6 +427,19 @@ class Handler(socketserver.StreamRequestHandler):
             children.append(child.object)
         gw.forks += len(children)
         return self.reply(201, {"sandboxes": children})
+
+    def run(self, sandbox, body):
+        """To its end; a client that goes has it killed."""
+        command = Command(sandbox, body)
+        sandbox.commands[command.id] = command
+        while not command.ended:
+            ready, _, _ = select.select([self.connection], [], [], 0.02)
+            if ready and not self.connection.recv(1, socket.MSG_PEEK):
+                command.kill(signal.SIGKILL)
+                raise ConnectionError("client gone")
+        text = {kind: b"".join(d for k, _, d in command.output if k == kind).decode() for kind in (b"O", b"R")}
+        return self.reply(200, {"exit_code": command.object()["exit_code"], "stdout": text[b"O"], "stderr": text[b"R"],
+                                "timed_out": False})
 
     def route_snapshots(self, sandbox, parts):
         if not parts and self.method == "POST":
