@@ -15,6 +15,7 @@ static void resident_free(struct resident *res)
     machine_forget(res->machine); /* a deleted one has none any more */
     fd_close(res->disk_fd);
     record_done(&res->record);
+    usage_done(&res->usage);
     pthread_mutex_destroy(&res->lock);
     pthread_mutex_destroy(&res->op);
     free(res);

@@ -19,6 +19,7 @@
 #include "sandbox/record.h"
 #include "sandbox/snapshot.h"
 #include "sandbox/trace.h"
+#include "sandbox/usage.h"
 
 #define RESIDENT_MUTE_MS (5u * 60 * 1000)
 
@@ -41,6 +42,7 @@ struct resident {
     uint64_t idle_cpu_ms;
     uint64_t busy_ms;
     uint64_t clock_set_ms; /* when the guest was last told the time */
+    uint64_t sample_at_ms; /* when its use is asked for next */
     uint64_t
         mute_until_ms; /* the guest did not answer: nothing is asked of it unbidden until then */
 
@@ -51,6 +53,7 @@ struct resident {
     struct channel *channel; /* owned; NULL: none */
     int disk_fd;             /* owned; with the machine */
     unsigned visits;         /* requests to its inside that are at work */
+    struct usage usage;      /* what it has used of its machine */
     char last_console[512];  /* what the console said last when the machine ended */
 };
 

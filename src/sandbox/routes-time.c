@@ -331,6 +331,30 @@ int route_history(struct http_request *req, struct err *e)
     return r < 0 ? r : http_reply_json_take(req, 200, json_pack("{s:o}", "history", all), e);
 }
 
+int route_usage(struct http_request *req, struct err *e)
+{
+    const struct http_query_bounds from = {0, INT64_MAX, 0};
+    const struct http_query_bounds to = {0, INT64_MAX, INT64_MAX};
+    CLEANUP(resident_unrefp) struct resident *res = NULL;
+    struct usage_window window;
+    json_t *samples;
+    int r = route_find(req, &res, e);
+
+    if (r == 0) {
+        r = http_query_int(req, "from_ms", from, &window.from_ms, e);
+    }
+    if (r == 0) {
+        r = http_query_int(req, "to_ms", to, &window.to_ms, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    pthread_mutex_lock(&res->lock);
+    samples = usage_to_json(&res->usage, &window);
+    pthread_mutex_unlock(&res->lock);
+    return http_reply_json_take(req, 200, json_pack("{s:o}", "samples", samples), e);
+}
+
 /* The whole policy anew: what the body does not name gets its default. */
 int route_policy(struct http_request *req, struct err *e)
 {

@@ -228,6 +228,7 @@ static const struct http_route routes[] = {
     {"POST", "/v1/sandboxes/{id}/network/explain", route_network_explain, 0},
     {"POST", "/v1/sandboxes/{id}/network/asks/{ask}", route_network_answer, 0},
     {"GET", "/v1/sandboxes/{id}/history", route_history, 0},
+    {"GET", "/v1/sandboxes/{id}/usage", route_usage, 0},
     {"GET", "/v1/sandboxes/{id}/logs", logs, 0},
     {"*", "/v1/sandboxes/{id}/guest{rest...}", guest, 0},
     {"GET", "/v1/templates", templates, 0},

@@ -21,6 +21,7 @@ http_handler_fn route_snapshot_delete;
 http_handler_fn route_rollback;
 http_handler_fn route_fork;
 http_handler_fn route_history;
+http_handler_fn route_usage;
 http_handler_fn route_end;
 http_handler_fn route_policy;
 http_handler_fn route_trace;

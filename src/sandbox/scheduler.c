@@ -79,7 +79,7 @@ static void take_due(struct resident *res, uint64_t now_ms)
     res->wants_thinning = true;
 }
 
-/* ---- idleness ---- */
+/* ---- idleness, use ---- */
 
 static int read_metrics(struct resident *res, json_t **ret)
 {
@@ -127,6 +127,24 @@ static bool guest_is_idle(struct resident *res, uint64_t idle_ms, uint64_t now_m
     res->busy_ms = MAX(res->busy_ms, res->record.started_at_ms);
     return now_ms - res->busy_ms >= idle_ms &&
            (uint64_t)json_get_int(json_object_get(metrics, "activity"), "idle_ms", 0) >= idle_ms;
+}
+
+static void sample_usage(struct resident *res, uint64_t now_ms)
+{
+    cleanup_json json_t *metrics = NULL;
+
+    if (now_ms < MAX(res->mute_until_ms, res->sample_at_ms) ||
+        resident_state(res) != SANDBOX_STATE_RUNNING) {
+        return;
+    }
+    if (read_metrics(res, &metrics) < 0) {
+        res->sample_at_ms = now_ms + RESIDENT_MUTE_MS;
+        return;
+    }
+    res->sample_at_ms = now_ms + USAGE_EVERY_MS;
+    pthread_mutex_lock(&res->lock);
+    usage_add(&res->usage, (int64_t)now_ms, metrics);
+    pthread_mutex_unlock(&res->lock);
 }
 
 /* Called without the op lock: pausing takes it. */
@@ -301,6 +319,7 @@ static void look_at(struct resident *res)
     uint64_t now_ms = clock_wall_ms();
 
     end_if_over(res, now_ms);
+    sample_usage(res, now_ms);
     pause_if_idle(res, now_ms);
     if (pthread_mutex_trylock(&res->op) != 0) {
         return;

@@ -13,6 +13,8 @@
  * end stops itself and not everybody. A VMM whose guest has run into a full pool stands still without
  * being asked (QEMU's werror=enospc); when there is room again all are told to go on.
  *
+ * What a running guest uses of its machine is asked for in between and kept (usage.h).
+ *
  * Idle is what the guest's daemon sees: no command runs, no terminal or file request is open, nothing has
  * asked, and the processor rests. A job that is quiet but works is not idle.
  */

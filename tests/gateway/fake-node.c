@@ -733,6 +733,22 @@ static int history(struct http_request *req, struct err *e)
                                          e);
 }
 
+/* Whatever is asked for: one sample before it and one in it. */
+static int usage(struct http_request *req, struct err *e)
+{
+    static const char text[] =
+        "{\"samples\":[{\"at_ms\":1000,\"before\":true,\"cpu\":{\"user_ms\":100,\"idle_ms\":900}},"
+        "{\"at_ms\":16000,\"before\":false,\"cpu\":{\"count\":2,\"user_ms\":200,\"system_ms\":150,"
+        "\"idle_ms\":1650},\"memory\":{\"total_bytes\":1000,\"available_bytes\":400},"
+        "\"disk\":{\"total_bytes\":50,\"free_bytes\":20}}]}";
+    int r = remember(req, e);
+
+    if (r == 0) {
+        r = enter(req, FAKE_SNAPSHOT, e);
+    }
+    return r != 1 ? r : http_reply_bytes(req, 200, "application/json", text, strlen(text), e);
+}
+
 static int templates(struct http_request *req, struct err *e)
 {
     return http_reply_json_take(req, 200, json_pack("{s:[{s:s}]}", "templates", "name", "debian"),
@@ -866,6 +882,7 @@ static const struct http_route routes[] = {
     {"*", "/v1/sandboxes/{id}/snapshots/{snapshot}", snapshot, 0},
     {"GET", "/v1/sandboxes/{id}/history", history, 0},
     {"GET", "/v1/sandboxes/{id}/trace", history, 0},
+    {"GET", "/v1/sandboxes/{id}/usage", usage, 0},
     {"GET", "/v1/sandboxes/{id}/logs", guest, 0},
     {"*", "/v1/sandboxes/{id}/guest{rest...}", guest, 0},
     {"GET", "/v1/templates", templates, 0},

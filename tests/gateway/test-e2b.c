@@ -269,6 +269,52 @@ static void at_its_end_it_is_paused(void)
     }
 }
 
+static json_int_t percent_of(const struct answer *a, size_t i)
+{
+    return (json_int_t)json_real_value(json_object_get(json_array_get(a->json, i), "cpuUsedPct"));
+}
+
+static void metrics_are_of_the_window(void)
+{
+    static const char now[] = "{\"cpu\":{\"count\":2,\"user_ms\":850,\"idle_ms\":2150},"
+                              "\"memory\":{\"total_bytes\":-5},\"disk\":{\"free_bytes\":9e99}}";
+    WORLD(w);
+    char id[ID_SIZE];
+    cleanup_free char *seen = NULL;
+
+    make(&w, BASE, id);
+    fake_node_guest_answer(w.node, 200, "application/json", now, strlen(now));
+    {
+        cleanup_answer struct answer a = on(&w, id, "GET", "/metrics", NULL);
+        json_t *first = json_array_get(a.json, 0);
+
+        CHECK_INT(a.status, 200);
+        CHECK_INT(json_array_size(a.json), 2);
+        CHECK_INT(json_get_int(first, "timestampUnix", 0), 16);
+        CHECK_INT(json_get_int(first, "memUsed", 0), 600);
+        CHECK_INT(json_get_int(first, "diskUsed", 0), 30);
+        CHECK_INT(percent_of(&a, 0), 25); /* 250 of 1000 ms since the sample before */
+        CHECK_INT(percent_of(&a, 1), 50);
+        CHECK_INT(json_get_int(json_array_get(a.json, 1), "memUsed", -1), 0);
+    }
+    {
+        cleanup_answer struct answer a = on(&w, id, "GET", "/metrics?start=10&end=20", NULL);
+
+        seen = fake_node_guest_seen(w.node);
+        CHECK(strstr(seen, "/usage?from_ms=10000&to_ms=20999"));
+        CHECK_INT(json_array_size(a.json), 1);
+    }
+    CHECK_INT(status_of(&w, id, "GET", "/metrics?start=20&end=10", NULL), 400);
+    CHECK_INT(status_of(&w, id, "GET", "/metrics?start=x", NULL), 400);
+    CHECK_INT(status_of(&w, id, "GET", "/metrics?end=9223372036854775807", NULL), 400);
+    CHECK_INT(status_of(&w, id, "POST", "/pause", "{}"), 204);
+    {
+        cleanup_answer struct answer a = on(&w, id, "GET", "/metrics", NULL);
+
+        CHECK_INT(json_array_size(a.json), 1); /* what was; nothing is now */
+    }
+}
+
 /* --- the daemon's API --- */
 
 struct inside_answer {
@@ -585,6 +631,7 @@ static const struct test_case cases[] = {
     T(kill_while_its_snapshot_is_deleted),
     T(stop_that_a_deletion_overtakes),
     T(at_its_end_it_is_paused),
+    T(metrics_are_of_the_window),
     T(the_token_decides),
     T(frames_become_envelopes),
     T(entries_become_theirs),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Metrics and logs. Nothing is sampled ahead: metrics are what the sandbox says when it is asked, one sample, left out
- * when the window that was asked for does not hold the present. A log is what the machine's console shows.
+ * Metrics and logs. Metrics are what the node has kept of the sandbox (sandbox/usage.h) within the window that was asked
+ * for, and, when the window holds the present and the sandbox runs, what it says now. A log is what the machine's console shows.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,15 +17,24 @@
 #define LOG_LIMIT_MAX 10000
 #define MANY_MAX 100
 
+struct window {
+    int64_t from_ms;
+    int64_t to_ms; /* both are in it */
+};
+
 /* --- metrics --- */
 
-static double busy_percent(json_t *cpu)
+static double percent(int64_t part, int64_t all)
 {
-    double busy = (double)(json_get_int(cpu, "user_ms", 0) + json_get_int(cpu, "system_ms", 0));
-    double all =
-        busy + (double)(json_get_int(cpu, "idle_ms", 0) + json_get_int(cpu, "iowait_ms", 0));
+    return all > 0 && part > 0 ? 100.0 * (double)part / (double)all : 0;
+}
 
-    return all > 0 ? 100.0 * busy / all : 0;
+/* A guest may say anything; sums and differences of these do not overflow. */
+static int64_t figure(json_t *object, const char *name, int64_t fallback)
+{
+    int64_t n = json_get_int(object, name, fallback);
+
+    return n < 0 ? 0 : MIN(n, INT64_MAX / 4);
 }
 
 void e2b_usage_read(json_t *guest, struct e2b_usage *ret)
@@ -33,17 +42,29 @@ void e2b_usage_read(json_t *guest, struct e2b_usage *ret)
     json_t *cpu = json_object_get(guest, "cpu");
     json_t *memory = json_object_get(guest, "memory");
     json_t *disk = json_object_get(guest, "disk");
-    int64_t total = json_get_int(memory, "total_bytes", 0);
+    int64_t total = figure(memory, "total_bytes", 0);
+    int64_t busy_ms = figure(cpu, "user_ms", 0) + figure(cpu, "system_ms", 0);
+    int64_t all_ms = busy_ms + figure(cpu, "idle_ms", 0) + figure(cpu, "iowait_ms", 0);
 
     *ret = (struct e2b_usage){
-        .cpu_count = json_get_int(cpu, "count", 1),
-        .cpu_percent = busy_percent(cpu),
+        .cpu_count = figure(cpu, "count", 1),
+        .cpu_percent = percent(busy_ms, all_ms),
+        .cpu_busy_ms = busy_ms,
+        .cpu_all_ms = all_ms,
         .memory_total = total,
-        .memory_used = MAX(total - json_get_int(memory, "available_bytes", total), (int64_t)0),
-        .memory_cache = json_get_int(memory, "cached_bytes", 0),
-        .disk_total = json_get_int(disk, "total_bytes", 0),
+        .memory_used = MAX(total - figure(memory, "available_bytes", total), (int64_t)0),
+        .memory_cache = figure(memory, "cached_bytes", 0),
+        .disk_total = figure(disk, "total_bytes", 0),
     };
-    ret->disk_used = MAX(ret->disk_total - json_get_int(disk, "free_bytes", 0), (int64_t)0);
+    ret->disk_used = MAX(ret->disk_total - figure(disk, "free_bytes", 0), (int64_t)0);
+}
+
+void e2b_usage_since(struct e2b_usage *u, const struct e2b_usage *before)
+{
+    if (u->cpu_busy_ms >= before->cpu_busy_ms && u->cpu_all_ms > before->cpu_all_ms) {
+        u->cpu_percent =
+            percent(u->cpu_busy_ms - before->cpu_busy_ms, u->cpu_all_ms - before->cpu_all_ms);
+    }
 }
 
 int e2b_usage(struct http_request *req, const struct sandbox *sb, struct e2b_usage *ret,
@@ -91,32 +112,96 @@ static int measure(struct http_request *req, const struct sandbox *sb, json_t **
     return r;
 }
 
-int e2b_metrics_handler(struct http_request *req, struct err *e)
+/* The node's samples of the window. One that knows nothing of the sandbox, as of one that failed, has none. */
+static int read_samples(struct http_request *req, const struct sandbox *sb,
+                        const struct window *window, json_t **ret, struct err *e)
 {
-    const struct http_query_bounds times = {0, INT64_MAX / 1000, -1};
-    cleanup_sandbox struct sandbox sb = {0};
-    cleanup_json json_t *list = json_array();
-    int64_t now_s = control_now_ms(gateway_of(req)->control) / 1000;
+    struct pollfd watch = http_client_pollfd(req);
+    struct node_call call = {.deadline_ns = deadline_in_ms(GATEWAY_NODE_MS), .watch = &watch};
+    cleanup_free char *rest = xasprintf("/usage?from_ms=%lld&to_ms=%lld",
+                                        (long long)window->from_ms, (long long)window->to_ms);
+    struct node_ask ask = {.method = "GET", .id = sb->id, .rest = rest};
+    struct err why = {0};
+    int r = node_client_ask(fleet_client(gateway_of(req)->fleet, sb->node), &ask, &call, ret, &why);
+
+    if (r == -ENOENT) {
+        *ret = json_object();
+        return 0;
+    }
+    if (r < 0 && e) {
+        *e = why;
+    }
+    return r;
+}
+
+/* *last: the newest sample, for what comes next; all zero when there is none. */
+static json_t *show_samples(json_t *samples, struct e2b_usage *last)
+{
+    json_t *list = json_array();
+    json_t *one;
+    size_t i;
+
+    json_array_foreach(samples, i, one)
+    {
+        struct e2b_usage u;
+
+        e2b_usage_read(one, &u);
+        e2b_usage_since(&u, last);
+        *last = u;
+        if (!json_get_bool(one, "before", false)) {
+            json_array_append_new(list, show_usage(&u, json_get_int(one, "at_ms", 0)));
+        }
+    }
+    return list;
+}
+
+static int read_window(struct http_request *req, struct window *ret, struct err *e)
+{
+    const struct http_query_bounds times = {0, INT64_MAX / 1000 - 1, -1};
     int64_t start_s = -1;
     int64_t end_s = -1;
-    json_t *one = NULL;
-    struct e2b_box box;
-    int r = e2b_find(req, &sb, &box, e);
+    int r = http_query_int(req, "start", times, &start_s, e);
 
-    if (r == 0) {
-        r = http_query_int(req, "start", times, &start_s, e);
-    }
     if (r == 0) {
         r = http_query_int(req, "end", times, &end_s, e);
     }
     if (r == 0 && start_s >= 0 && end_s >= 0 && start_s > end_s) {
         return err_field(e, -EINVAL, "invalid_field", "start", "'start' lies after 'end'");
     }
-    if (r == 0 && start_s <= now_s && (end_s < 0 || end_s >= now_s)) {
-        r = measure(req, &sb, &one, e);
+    ret->from_ms = start_s < 0 ? 0 : start_s * 1000;
+    ret->to_ms = end_s < 0 ? INT64_MAX : end_s * 1000 + 999; /* to the end of that second */
+    return r;
+}
+
+int e2b_metrics_handler(struct http_request *req, struct err *e)
+{
+    cleanup_sandbox struct sandbox sb = {0};
+    cleanup_json json_t *answer = NULL;
+    cleanup_json json_t *list = NULL;
+    int64_t now_ms = control_now_ms(gateway_of(req)->control);
+    struct e2b_usage last = {0};
+    struct window window = {0};
+    struct e2b_usage now;
+    struct e2b_box box;
+    int r = e2b_find(req, &sb, &box, e);
+
+    if (r == 0) {
+        r = read_window(req, &window, e);
     }
-    if (r == 0 && one) {
-        json_array_append_new(list, one);
+    if (r == 0) {
+        r = read_samples(req, &sb, &window, &answer, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    list = show_samples(json_object_get(answer, "samples"), &last);
+    if (sb.observed == SANDBOX_STATE_RUNNING && window.from_ms <= now_ms &&
+        now_ms <= window.to_ms) {
+        r = e2b_usage(req, &sb, &now, e);
+        if (r == 0) {
+            e2b_usage_since(&now, &last);
+            json_array_append_new(list, show_usage(&now, now_ms));
+        }
     }
     return r < 0 ? r : e2b_reply_json_take(req, 200, json_incref(list), e);
 }
