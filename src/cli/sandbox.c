@@ -23,8 +23,7 @@ int64_t sandbox_time(json_t *object, const char *name)
     return json_get_int(object, name, 0);
 }
 
-static int sandbox_body(const struct args *a, uint64_t timeout_s, json_t *env, json_t **ret,
-                        struct err *e)
+int sandbox_shape_body(const struct args *a, json_t **ret, struct err *e)
 {
     const struct {
         const char *name;
@@ -36,11 +35,11 @@ static int sandbox_body(const struct args *a, uint64_t timeout_s, json_t *env, j
     };
     cleanup_json json_t *body = json_object();
     json_t *part = NULL;
-    int r;
 
     ASSERT(body);
     if (a->template) {
-        r = cli_json_text(a->template, "the name of a template", &part, e);
+        int r = cli_json_text(a->template, "the name of a template", &part, e);
+
         if (r < 0) {
             return r;
         }
@@ -50,6 +49,20 @@ static int sandbox_body(const struct args *a, uint64_t timeout_s, json_t *env, j
         if (numbers[i].value > 0) {
             json_object_set_new(body, numbers[i].name, json_integer((json_int_t)numbers[i].value));
         }
+    }
+    *ret = TAKE_PTR(body);
+    return 0;
+}
+
+static int sandbox_body(const struct args *a, uint64_t timeout_s, json_t *env, json_t **ret,
+                        struct err *e)
+{
+    cleanup_json json_t *body = NULL;
+    json_t *part = NULL;
+    int r = sandbox_shape_body(a, &body, e);
+
+    if (r < 0) {
+        return r;
     }
     if (env && json_object_size(env) > 0) {
         json_object_set(body, "env", env);

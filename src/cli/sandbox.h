@@ -5,6 +5,8 @@
 #include "cli/cli.h"
 #include "cli/table.h"
 
+/* Template and shape in the options, as the API has them in a creation's body. */
+MUST_CHECK int sandbox_shape_body(const struct args *a, json_t **ret, struct err *e);
 /*
  * Makes a sandbox of the shape in cli->args. timeout_s: UINT64_MAX leaves it to the service. env is borrowed, may be
  * NULL. A repeated request after a broken connection cannot make a second one. watch ends it early (-ECANCELED);

@@ -108,6 +108,14 @@ static const struct opt libexec_opts[] = {
     OPT_END,
 };
 
+static const struct opt explain_opts[] = {
+    VALUE(OPT_TEXT, "template", 'T', "NAME", template, "what the sandbox starts from (debian)"),
+    VALUE(OPT_NUMBER, "cpus", 0, "N", vcpus, "virtual CPUs (1)"),
+    VALUE(OPT_MIB, "memory", 'm', "SIZE", memory_mib, "memory, as 512M or 2G (256M)"),
+    VALUE(OPT_MIB, "disk", 0, "SIZE", disk_mib, "disk, as --memory (4G)"),
+    OPT_END,
+};
+
 static const struct opt shape_opts[] = {
     VALUE(OPT_TEXT, "template", 'T', "NAME", template, "what the sandbox starts from (debian)"),
     VALUE(OPT_NUMBER, "cpus", 0, "N", vcpus, "virtual CPUs (1)"),
@@ -692,6 +700,15 @@ const struct verb verbs[] = {
         .run = verb_net_propose,
         .summary = "print the least policy that allows what was seen",
         .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "schedule explain", .operands = "[SANDBOX]", .group = VERB_SERVICE, .run = verb_schedule_explain,
+        .summary = "show which node a sandbox would go to, and why",
+        .about = "About a new sandbox of the given template and shape, or about one that is there, were it restored now. Nothing "
+                 "is done. The best node comes first; what a node says may be some seconds old.",
+        .examples = "space schedule explain --template debian --memory 4G\n"
+                    "space schedule explain s4k2",
+        .opts = {.tables = {explain_opts, client_opts}, .max_pos = 1},
     },
     {
         .name = "key create", .operands = "", .group = VERB_ACCOUNT, .run = verb_key_create,

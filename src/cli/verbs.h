@@ -103,6 +103,7 @@ int verb_credential_rm(struct cli *cli);
 int verb_credential_rotate(struct cli *cli);
 int verb_credential_log(struct cli *cli);
 int verb_audit_verify(struct cli *cli);
+int verb_schedule_explain(struct cli *cli);
 int verb_mcp(struct cli *cli);
 int verb_help(struct cli *cli);
 int verb_version(struct cli *cli);

@@ -189,6 +189,14 @@ struct control_move {
 MUST_CHECK int control_move(struct control *c, const char *id, const struct control_move *how,
                             struct err *e);
 
+/*
+ * Which nodes are there for a new sandbox, or for this one of the actor's were it restored now, the best first, and why each
+ * fits or does not: the body of the API's answer. Nothing is done. *ret is ended with json_decref().
+ */
+json_t *control_explain_new(struct control *c, const struct sandbox_spec *spec);
+MUST_CHECK int control_explain(struct control *c, const struct control_actor *actor, const char *id,
+                               json_t **ret, struct err *e);
+
 struct control_rollback {
     char before[ID_SIZE]; /* the snapshot of the present as it was */
     bool cold; /* its processes were not in the snapshot: it started fresh from the disk */

@@ -369,6 +369,18 @@ int fleet_put(struct fleet *f, const struct fleet_news *news, struct err *e)
     return r;
 }
 
+void fleet_told(struct fleet *f, const char *name, const json_t *told)
+{
+    struct member *m;
+
+    pthread_mutex_lock(&f->lock);
+    m = find(f, name);
+    if (m) {
+        read_told(m, told);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
 static bool among(const char *const *names, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++) {

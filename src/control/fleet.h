@@ -60,6 +60,8 @@ struct fleet_news {
 };
 /* A new one, or news of a known one. The home node's address stays. -EINVAL: the address cannot be used. */
 MUST_CHECK int fleet_put(struct fleet *f, const struct fleet_news *news, struct err *e);
+/* What a known one has just said, and nothing else about it. */
+void fleet_told(struct fleet *f, const char *name, const json_t *told);
 /* All but the home node that are not among these are not listed, asked or chosen any more. */
 void fleet_keep(struct fleet *f, const char *const *names, size_t n);
 

@@ -34,6 +34,22 @@ struct restore {
     struct node_call call;          /* how the last one went */
 };
 
+struct schedule_wish control_restore_wish(const struct sandbox *sb,
+                                          const struct fleet_origin *origin, const char *was_on,
+                                          bool elsewhere)
+{
+    return (struct schedule_wish){
+        .shape = sb->shape,
+        .template_name = sb->template_name,
+        .stored = true,
+        .accel = origin->accel,
+        .vmm = origin->vmm,
+        .cpu = origin->cpu,
+        .was_on = was_on,
+        .avoid = elsewhere ? was_on : NULL,
+    };
+}
+
 static void init_restore(struct restore *rs, struct control *c, const struct sandbox *seen,
                          bool elsewhere)
 {
@@ -47,17 +63,7 @@ static void init_restore(struct restore *rs, struct control *c, const struct san
     fleet_origin(c->fleet, seen->node, &rs->origin);
     rs->place = (struct place){
         .fleet = c->fleet,
-        .wish =
-            {
-                .shape = seen->shape,
-                .template_name = seen->template_name,
-                .stored = true,
-                .accel = rs->origin.accel,
-                .vmm = rs->origin.vmm,
-                .cpu = rs->origin.cpu,
-                .was_on = rs->was_on,
-                .avoid = elsewhere ? rs->was_on : NULL,
-            },
+        .wish = control_restore_wish(seen, &rs->origin, rs->was_on, elsewhere),
     };
 }
 

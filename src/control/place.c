@@ -14,7 +14,7 @@ static bool was_tried(const struct place *p, const char *name)
 }
 
 /* Room and templates change faster than they are told; whether it lives and takes sandboxes does not. */
-static bool may_be_asked(enum schedule_why why)
+bool place_may_ask(enum schedule_why why)
 {
     return why == SCHEDULE_UNKNOWN || why == SCHEDULE_NO_TEMPLATE || why == SCHEDULE_TOO_MANY ||
            why == SCHEDULE_NO_CPU || why == SCHEDULE_NO_MEMORY || why == SCHEDULE_NO_POOL;
@@ -47,7 +47,7 @@ int place_next(struct place *p, char ret[static SANDBOX_NODE_SIZE])
         }
     }
     for (size_t i = fit; i < n; i++) {
-        if (may_be_asked(choices[i].verdict.why) && !was_tried(p, choices[i].name)) {
+        if (place_may_ask(choices[i].verdict.why) && !was_tried(p, choices[i].name)) {
             return take(p, &choices[i], ret);
         }
     }

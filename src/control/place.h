@@ -21,5 +21,7 @@ struct place {
 
 /* 1: ret is the next one to ask, counted as tried. 0: there is no other. */
 int place_next(struct place *p, char ret[static SANDBOX_NODE_SIZE]);
+/* Of one that does not fit by what was heard: may it be asked all the same, when no other is left? */
+bool place_may_ask(enum schedule_why why);
 /* Did a node say by this that another one may have room? Then it has left nothing. */
 bool place_is_full(const struct node_call *call, const struct err *e);

@@ -186,7 +186,11 @@ MUST_CHECK int control_forget_stored(struct control *c, const struct sandbox *ro
 MUST_CHECK int control_is_stored(struct control *c, const struct sandbox *row,
                                  struct node_call *call, struct err *e);
 
-/* move.c. As control_move(), by who holds it. */
+/* move.c. Where it could be restored; what is given lives longer. elsewhere: not where it was. */
+struct schedule_wish control_restore_wish(const struct sandbox *sb,
+                                          const struct fleet_origin *origin, const char *was_on,
+                                          bool elsewhere);
+/* As control_move(), by who holds it. */
 MUST_CHECK int control_move_held(struct control *c, const char *id, const struct control_move *how,
                                  struct busy_hold *hold, struct err *e);
 /* Is this node lost, as the database has it? 1, 0; what cannot be read is an error. One that is not known is not lost. */

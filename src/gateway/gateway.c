@@ -89,6 +89,7 @@ static const struct http_route routes[] = {
     {"PUT", "/v1/template-files/{hash}", template_files_handler, ROUTE_STREAM},
     {"GET", "/v1/node", node_get_handler, ROUTE_ORGANISATION},
     {"GET", "/v1/node/metrics", node_metrics_handler, ROUTE_LOCAL | ROUTE_ORGANISATION},
+    {"POST", "/v1/schedule/explain", schedule_explain_handler, ROUTE_ORGANISATION},
     {"POST", "/v1/keys", key_create_handler, ROUTE_ORGANISATION},
     {"GET", "/v1/keys", key_list_handler, 0},
     {"DELETE", "/v1/keys/{id}", key_delete_handler, ROUTE_ORGANISATION},

@@ -199,6 +199,7 @@ int template_build_get_handler(struct http_request *req, struct err *e);
 int template_files_handler(struct http_request *req, struct err *e);
 int node_get_handler(struct http_request *req, struct err *e);
 int node_metrics_handler(struct http_request *req, struct err *e);
+int schedule_explain_handler(struct http_request *req, struct err *e);
 int health_handler(struct http_request *req, struct err *e);
 int metrics_handler(struct http_request *req, struct err *e);
 int openapi_handler(struct http_request *req, struct err *e);

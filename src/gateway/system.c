@@ -52,6 +52,39 @@ int node_metrics_handler(struct http_request *req, struct err *e)
     return http_reply_bytes(req, 200, "text/plain; version=0.0.4", text, len, e);
 }
 
+static int explain_new(struct http_request *req, json_t *body, json_t **ret, struct err *e)
+{
+    cleanup_sandbox_spec struct sandbox_spec spec = {0};
+    int r = sandbox_spec_from_json(body, &spec, e);
+
+    if (r == 0) {
+        *ret = control_explain_new(gateway_of(req)->control, &spec);
+    }
+    return r;
+}
+
+/* What a sandbox would be made of, or {"sandbox"}: one that is there. */
+int schedule_explain_handler(struct http_request *req, struct err *e)
+{
+    static const struct json_field fields[] = {{"sandbox", JSON_FIELD_STRING, JSON_REQUIRED}};
+    cleanup_json json_t *body = NULL;
+    json_t *answer = NULL;
+    int r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
+
+    if (r < 0) {
+        return r;
+    }
+    if (!json_object_get(body, "sandbox")) {
+        r = explain_new(req, body, &answer, e);
+    } else {
+        r = json_check_object(body, fields, ARRAY_SIZE(fields), e);
+        r = r < 0 ? r
+                  : control_explain(gateway_of(req)->control, actor_of(req),
+                                    json_get_string(body, "sandbox", ""), &answer, e);
+    }
+    return r < 0 ? r : http_reply_json_take(req, 200, answer, e);
+}
+
 int health_handler(struct http_request *req, struct err *e)
 {
     struct gateway *g = gateway_of(req);

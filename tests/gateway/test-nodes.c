@@ -327,6 +327,67 @@ static void a_restore_that_all_refuse_leaves_it_suspended(void)
     CHECK_INT(where(&t, id), 2);
 }
 
+/* --- why --- */
+
+static json_t *explain(struct nodes *t, const char *body)
+{
+    cleanup_answer struct answer a = alice(&t->w, "POST", "/v1/schedule/explain", body);
+
+    CHECK_INT(a.status, 200);
+    return json_incref(a.json);
+}
+
+/* The reason for a node, by its name. */
+static void check_reason(json_t *explained, const char *name, const char *reason)
+{
+    json_t *nodes = json_object_get(explained, "nodes");
+
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        json_t *node = json_array_get(nodes, i);
+
+        if (str_eq(json_get_string(node, "node", ""), name)) {
+            CHECK_STR(json_get_string(node, "reason", ""), reason);
+            CHECK(json_get_bool(node, "fits", false) == str_eq(reason, "fits"));
+            return;
+        }
+    }
+    CHECK(!"the node is missing");
+}
+
+static void the_choice_is_explained(void)
+{
+    NODES_WORLD(t);
+    cleanup_json json_t *fresh = NULL;
+    cleanup_json json_t *large = NULL;
+    cleanup_json json_t *again = NULL;
+    cleanup_free char *about = NULL;
+    char id[ID_SIZE];
+
+    tell(&t, 1, true, SCHEDULE_CORDONED);
+    tell(&t, 2, /* alive */ false, SCHEDULE_ACTIVE);
+    fresh = explain(&t, "{\"template\":\"tiny\"}");
+    CHECK_STR(json_get_string(fresh, "chosen", ""), "local");
+    check_reason(fresh, "local", "fits");
+    check_reason(fresh, "node-b", "not_taking");
+    check_reason(fresh, "node-c", "not_alive");
+    large = explain(&t, "{\"template\":\"tiny\", \"memory_mib\":8704}");
+    check_reason(large, "local", "no_memory");
+    CHECK_INT(fake_node_asked(t.node[0], FAKE_CREATE), 0);
+
+    world_make(&t.w, ALICE, id);
+    tell(&t, 1, true, SCHEDULE_ACTIVE);
+    about = xasprintf("{\"sandbox\":\"%s\"}", id);
+    again = explain(&t, about);
+    CHECK_STR(json_get_string(again, "chosen", ""), "local"); /* where it was */
+    {
+        cleanup_answer struct answer a =
+            alice(&t.w, "POST", "/v1/schedule/explain", "{\"sandbox\":\"s0000000000000000009\"}");
+
+        CHECK_INT(a.status, 404);
+    }
+    CHECK_INT(where(&t, id), 0);
+}
+
 /* --- moving --- */
 
 static void a_running_one_is_moved(void)
@@ -586,8 +647,9 @@ TEST_MAIN(T(a_creation_goes_where_room_is), T(a_full_node_passes_a_creation_on),
           T(suspended_here_resumes_there),
           T(memory_that_fits_nowhere_starts_from_the_disk_in_the_end),
           T(a_restore_whose_answer_is_lost_stays_on_its_node),
-          T(a_restore_that_all_refuse_leaves_it_suspended), T(a_running_one_is_moved),
-          T(one_that_sleeps_is_not_woken), T(what_a_lost_node_ran_is_restored_once),
-          T(a_lost_node_is_emptied), T(what_is_deleted_on_a_lost_node_is_gone),
-          T(a_deletion_does_not_wait_for_a_lost_node), T(a_restore_from_a_lost_node_waits_for_room),
+          T(a_restore_that_all_refuse_leaves_it_suspended), T(the_choice_is_explained),
+          T(a_running_one_is_moved), T(one_that_sleeps_is_not_woken),
+          T(what_a_lost_node_ran_is_restored_once), T(a_lost_node_is_emptied),
+          T(what_is_deleted_on_a_lost_node_is_gone), T(a_deletion_does_not_wait_for_a_lost_node),
+          T(a_restore_from_a_lost_node_waits_for_room),
           T(a_drained_node_is_emptied_and_nobody_is_woken), T(templates_of_all_nodes_are_listed))
