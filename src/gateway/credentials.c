@@ -28,9 +28,8 @@ static int not_here(struct err *e)
                    "the credential manager cannot be reached just now: try again");
 }
 
-/* One exchange. body is taken. */
-static int ask(struct http_request *req, const char *target, json_t *body_take, json_t **ret,
-               struct err *e)
+int credentials_ask(struct http_request *req, const char *target, json_t *body_take, json_t **ret,
+                    struct err *e)
 {
     struct credential_client *client = gateway_of(req)->credentials;
     cleanup_json json_t *body = json_pack("{s:o, s:o}", "actor", actor_json(req), "body",
@@ -75,7 +74,7 @@ int credential_create_handler(struct http_request *req, struct err *e)
     json_t *answer = NULL;
     int r = read_body(req, &body, e);
 
-    r = r < 0 ? r : ask(req, "/v1/credentials/add", body, &answer, e);
+    r = r < 0 ? r : credentials_ask(req, "/v1/credentials/add", body, &answer, e);
     if (r < 0) {
         return r;
     }
@@ -87,7 +86,7 @@ int credential_create_handler(struct http_request *req, struct err *e)
 int credential_list_handler(struct http_request *req, struct err *e)
 {
     json_t *answer = NULL;
-    int r = ask(req, "/v1/credentials/list", NULL, &answer, e);
+    int r = credentials_ask(req, "/v1/credentials/list", NULL, &answer, e);
 
     return r < 0 ? r : http_reply_json_take(req, 200, answer, e);
 }
@@ -98,7 +97,7 @@ int credential_get_handler(struct http_request *req, struct err *e)
     char target[96];
     int r = target_of(req, "get", target, sizeof(target), e);
 
-    r = r < 0 ? r : ask(req, target, NULL, &answer, e);
+    r = r < 0 ? r : credentials_ask(req, target, NULL, &answer, e);
     return r < 0 ? r : http_reply_json_take(req, 200, answer, e);
 }
 
@@ -115,7 +114,7 @@ int credential_patch_handler(struct http_request *req, struct err *e)
         return r;
     }
     rotates = json_object_get(body, "value") != NULL;
-    r = ask(req, target, body, &answer, e);
+    r = credentials_ask(req, target, body, &answer, e);
     if (r < 0) {
         return r;
     }
@@ -130,7 +129,7 @@ int credential_delete_handler(struct http_request *req, struct err *e)
     char target[96];
     int r = target_of(req, "remove", target, sizeof(target), e);
 
-    r = r < 0 ? r : ask(req, target, NULL, /* ret */ NULL, e);
+    r = r < 0 ? r : credentials_ask(req, target, NULL, /* ret */ NULL, e);
     if (r < 0) {
         return r;
     }
@@ -146,7 +145,9 @@ int credential_log_handler(struct http_request *req, struct err *e)
     int64_t limit = 0;
     int r = http_query_int(req, "limit", bounds, &limit, e);
 
-    r = r < 0 ? r : ask(req, "/v1/log", json_pack("{s:I}", "limit", (json_int_t)limit), &answer, e);
+    r = r < 0 ? r
+              : credentials_ask(req, "/v1/log", json_pack("{s:I}", "limit", (json_int_t)limit),
+                                &answer, e);
     return r < 0 ? r : http_reply_json_take(req, 200, answer, e);
 }
 

@@ -108,7 +108,6 @@ static void what_cannot_be_kept_is_refused(void)
         "{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"a "
         "b\"],\"denyOut\":[\"0.0.0.0/0\"]}}",
         "{\"templateID\":\"base\",\"network\":{\"denyOut\":[\"example.test\"]}}",
-        "{\"templateID\":\"base\",\"network\":{\"rules\":{\"a\":[]}}}",
         "{\"templateID\":\"base\",\"network\":{\"egressProxy\":{\"address\":\"a:1\"}}}",
         "{\"templateID\":\"base\",\"network\":{\"maskRequestHost\":\"a b\"}}",
         "{\"templateID\":\"base\",\"iam\":{\"tokens\":{\"t\":{}}}}",

@@ -26,6 +26,7 @@ void e2b_box_read(const struct sandbox *sb, struct e2b_box *ret)
         snprintf(box.mask_host, sizeof(box.mask_host), "%s",
                  json_get_string(network, "maskRequestHost", ""));
         box.killed = json_get_bool(object, "killed", false);
+        box.rules = json_get_bool(object, "rules", false);
         box.internet = (enum e2b_internet)json_get_int(object, "internet", E2B_INTERNET_UNSAID);
         snprintf(box.alias, sizeof(box.alias), "%s", json_get_string(object, "alias", ""));
         snprintf(box.template_id, sizeof(box.template_id), "%s",
@@ -61,6 +62,9 @@ char *e2b_box_text(const struct e2b_box *box)
                   (int)box->internet, "network", network_of(box));
 
     ASSERT(object);
+    if (box->rules) {
+        set(object, "rules", json_true());
+    }
     if (box->template_id[0]) {
         set(object, "template", json_string(box->template_id));
         set(object, "user", json_string(box->user));

@@ -37,6 +37,7 @@ struct e2b_box {
     char mask_host[128]; /* what servers in it are told as Host; "": the truth */
     bool killed;         /* only its snapshots are still wanted: it is not shown any more */
     enum e2b_internet internet;
+    bool rules; /* it was given rules of its network: there may be credentials of it */
 };
 
 /* Of any sandbox; one that another surface made is secure. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "gateway/e2b/private.h"
 
 /* Seconds that a sandbox lives when its client does not say: the two versions of the API differ. */
@@ -16,15 +17,15 @@ struct wish {
     struct e2b_box box;
     enum sandbox_at_end at_end;
     int64_t timeout_s;
-    char *network;    /* owned: a policy; NULL: nothing was said */
-    json_t *env;      /* borrowed from the body; NULL: none */
-    json_t *metadata; /* borrowed from the body; NULL: none */
+    struct e2b_network network; /* owned */
+    json_t *env;                /* borrowed from the body; NULL: none */
+    json_t *metadata;           /* borrowed from the body; NULL: none */
 };
 
 static void wish_done(struct wish *w)
 {
     template_found_done(&w->from);
-    free(w->network);
+    e2b_network_done(&w->network);
 }
 
 static int read_end(json_t *body, struct wish *w, struct err *e)
@@ -145,7 +146,7 @@ static int create_from_template(struct http_request *req, const struct wish *w,
         return r;
     }
     spec.at_end = w->at_end;
-    spec.network = w->network ? xstrdup(w->network) : NULL;
+    spec.network = w->network.policy ? xstrdup(w->network.policy) : NULL;
     spec.surface = e2b_box_text(&w->box);
     return control_create(gateway_of(req)->control, actor_of(req), &what, answer, e);
 }
@@ -212,6 +213,25 @@ static int set_network(struct http_request *req, const char *id, const char *pol
     return control_patch(gateway_of(req)->control, actor_of(req), id, &patch, &sb, e);
 }
 
+/* What can be done only once it is there. Without it the sandbox is not what was asked for, and goes. */
+static int finish(struct http_request *req, const char *id, const struct wish *w, struct err *e)
+{
+    struct err why = {0};
+    bool done = false;
+    int r = 0;
+
+    if (w->network.policy && !w->from.node_name[0]) { /* a fork has what its parent may reach */
+        r = set_network(req, id, w->network.policy, e);
+    }
+    if (r == 0 && w->box.rules) {
+        r = e2b_rules_set(req, id, w->network.rules, e);
+    }
+    if (r < 0 && control_delete(gateway_of(req)->control, actor_of(req), id, &done, &why) < 0) {
+        log_warn(&(struct log_ctx){.sandbox = id}, "made in vain and not deleted: %s", why.msg);
+    }
+    return r;
+}
+
 static int create(struct http_request *req, bool v1, struct err *e)
 {
     cleanup_sandbox struct sandbox sb = {0};
@@ -236,8 +256,8 @@ static int create(struct http_request *req, bool v1, struct err *e)
         r = control_answer_id(&answer, id, e);
         free(TAKE_PTR(answer.body));
     }
-    if (r == 0 && w.network && !w.from.node_name[0]) { /* a fork has what its parent may reach */
-        r = set_network(req, id, w.network, e);
+    if (r == 0) {
+        r = finish(req, id, &w, e);
     }
     if (r == 0) {
         r = control_get(gateway_of(req)->control, actor_of(req), id, &sb, e);

@@ -361,5 +361,8 @@ int e2b_kill_handler(struct http_request *req, struct err *e)
         return r;
     }
     e2b_cut(gateway_of(req)->e2b, id); /* now its health says that it is gone */
+    if (box.rules) {
+        e2b_rules_drop(req, id);
+    }
     return http_reply_empty(req, 204, e);
 }

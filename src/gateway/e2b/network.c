@@ -114,6 +114,13 @@ static int add_allowed(json_t *network, json_t *rules, bool everything_denied, s
     return r;
 }
 
+void e2b_network_done(struct e2b_network *n)
+{
+    free(n->policy);
+    json_decref(n->rules);
+    *n = (struct e2b_network){0};
+}
+
 /* The policy's text; "none" when nothing was said. */
 static int read_policy(json_t *object, char **ret, struct err *e)
 {
@@ -127,9 +134,6 @@ static int read_policy(json_t *object, char **ret, struct err *e)
 
     if (r == 0) {
         r = add_allowed(object, allowed, everything, e);
-    }
-    if (r == 0) {
-        r = want_empty_object(object, "rules", e);
     }
     if (r == 0) {
         r = want_empty_object(object, "egressProxy", e);
@@ -193,7 +197,14 @@ static int check_ingress(json_t *network, struct e2b_box *box, struct err *e)
     return r < 0 ? r : want_empty_array(network, "httpsPorts", e);
 }
 
-int e2b_network_from_json(json_t *body, struct e2b_box *box, char **ret_policy, struct err *e)
+static int read_network(json_t *network, struct e2b_network *ret, struct err *e)
+{
+    int r = read_policy(network, &ret->policy, e);
+
+    return r < 0 ? r : e2b_rules_read(network, &ret->rules, e);
+}
+
+int e2b_network_from_json(json_t *body, struct e2b_box *box, struct e2b_network *ret, struct err *e)
 {
     json_t *network = NULL;
     bool denied = false;
@@ -208,12 +219,13 @@ int e2b_network_from_json(json_t *body, struct e2b_box *box, char **ret_policy, 
         r = e2b_object(body, "network", &network, e);
     }
     if (r == 0 && network) {
-        r = read_policy(network, ret_policy, e);
+        r = read_network(network, ret, e);
     }
     if (r == 0 && network) {
         r = check_ingress(network, box, e);
     }
     if (r == 0) {
+        box->rules = json_array_size(ret->rules) > 0;
         box->internet = denied    ? E2B_INTERNET_DENIED
                         : allowed ? E2B_INTERNET_ALLOWED
                                   : E2B_INTERNET_UNSAID;
@@ -221,12 +233,30 @@ int e2b_network_from_json(json_t *body, struct e2b_box *box, char **ret_policy, 
     return r;
 }
 
+/* The rules are set before what may be reached is widened, and when nothing was said of them, too: all is replaced. */
+static int change(struct http_request *req, const char *id, struct e2b_box *box,
+                  struct e2b_network *wanted, struct err *e)
+{
+    cleanup_sandbox_patch struct sandbox_patch patch = {0};
+    cleanup_sandbox struct sandbox sb = {0};
+    bool any = json_array_size(wanted->rules) > 0;
+    int r = any || box->rules ? e2b_rules_set(req, id, wanted->rules, e) : 0;
+
+    if (r < 0) {
+        return r;
+    }
+    box->rules = any;
+    patch.network = TAKE_PTR(wanted->policy);
+    patch.surface = e2b_box_text(box);
+    return control_patch(gateway_of(req)->control, actor_of(req), id, &patch, &sb, e);
+}
+
 int e2b_network_handler(struct http_request *req, struct err *e)
 {
+    CLEANUP(e2b_network_done) struct e2b_network wanted = {0};
+    CLEANUP(e2b_network_done) struct e2b_network inner = {0}; /* what newer clients do not say */
     cleanup_sandbox struct sandbox sb = {0};
-    cleanup_sandbox_patch struct sandbox_patch patch = {0};
     cleanup_json json_t *body = NULL;
-    cleanup_free char *inner = NULL; /* what newer clients do not say */
     struct e2b_box asked = {0};
     struct e2b_box box;
     int r = e2b_find(req, &sb, &box, e);
@@ -235,7 +265,7 @@ int e2b_network_handler(struct http_request *req, struct err *e)
         r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
     }
     if (r == 0) {
-        r = read_policy(body, &patch.network, e);
+        r = read_network(body, &wanted, e);
     }
     if (r == 0) {
         r = e2b_network_from_json(body, &asked, &inner, e);
@@ -244,7 +274,6 @@ int e2b_network_handler(struct http_request *req, struct err *e)
         return r;
     }
     box.internet = asked.internet;
-    patch.surface = e2b_box_text(&box);
-    r = control_patch(gateway_of(req)->control, actor_of(req), sb.id, &patch, &sb, e);
+    r = change(req, sb.id, &box, &wanted, e);
     return r < 0 ? r : http_reply_empty(req, 204, e);
 }

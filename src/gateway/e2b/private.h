@@ -49,12 +49,22 @@ MUST_CHECK int e2b_reply_sandbox(struct http_request *req, int status, const str
                                  struct err *e);
 json_t *e2b_show(const struct gateway *g, const struct sandbox *sb);
 
-/*
- * network.c: what a request wants of the network, in body and body.network; -EINVAL for what is not honoured. *ret_policy is the
- * text of a policy for the caller to free, or stays when nothing was said of what may be reached.
- */
-MUST_CHECK int e2b_network_from_json(json_t *body, struct e2b_box *box, char **ret_policy,
+struct e2b_network {
+    char *policy;  /* owned: its text; NULL: nothing was said of what may be reached */
+    json_t *rules; /* owned: credentials to be made, see rules.c; NULL or empty: none */
+};
+void e2b_network_done(struct e2b_network *n);
+/* network.c: what a request wants of the network, in body and body.network; -EINVAL for what is not honoured. */
+MUST_CHECK int e2b_network_from_json(json_t *body, struct e2b_box *box, struct e2b_network *ret,
                                      struct err *e);
+
+/* rules.c. An array, which is empty when there are none; -EINVAL naming the host. Pure. */
+MUST_CHECK int e2b_rules_read(json_t *network, json_t **ret, struct err *e);
+/* In place of those that the sandbox had. On failure it has those still. */
+MUST_CHECK int e2b_rules_set(struct http_request *req, const char *sandbox, json_t *rules,
+                             struct err *e);
+/* Of a sandbox that has gone. */
+void e2b_rules_drop(struct http_request *req, const char *sandbox);
 
 /* "waiting", "building", "ready", "error" */
 const char *e2b_build_status_name(enum build_status status);
