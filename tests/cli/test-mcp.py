@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`space mcp --listen`: a client of "Streamable HTTP" (2025-06-18) as its protocol is published, against the small gateway."""
+import contextlib
 import http.client
 import json
 import signal
@@ -57,7 +58,8 @@ class Client:
                   "MCP-Protocol-Version": VERSION, "Mcp-Session-Id": self.session}
         fields.update({k.replace("_", "-"): v for k, v in changed.items()})
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
-        c.request(method, "/mcp", body, {k: v for k, v in fields.items() if v is not None})
+        with contextlib.suppress(BrokenPipeError):  # what is too long is answered before all of it has come
+            c.request(method, "/mcp", body, {k: v for k, v in fields.items() if v is not None})
         return c, c.getresponse()
 
     def post(self, message, method="POST", **changed):
