@@ -258,7 +258,7 @@ static int add_start(const struct inject_request *req, struct buf *target, struc
 
 /* ---- fields ---- */
 
-static bool header_injected(const struct plan *plan, struct http1_view name)
+bool inject_replaces(const struct plan *plan, struct http1_view name)
 {
     for (size_t i = 0; i < plan->n; i++) {
         if ((plan->v[i].kind == INJECTION_HEADER && http1_view_is(name, plan->v[i].name)) ||
@@ -324,7 +324,7 @@ static int add_guests_fields(const struct inject_request *req, struct buf *ret)
         const struct http1_field *f = &req->head->fields[i];
 
         if (is_one_of(f->name, own_fields, ARRAY_SIZE(own_fields)) || inject_is_hop(req->head, f) ||
-            header_injected(req->plan, f->name) || (cookies && http1_view_is(f->name, "cookie")) ||
+            inject_replaces(req->plan, f->name) || (cookies && http1_view_is(f->name, "cookie")) ||
             (req->plan->n_secrets > 0 && http1_view_is(f->name, "accept-encoding"))) {
             continue;
         }
@@ -374,16 +374,36 @@ static int add_framing(const struct inject_request *req, struct buf *ret)
     return r;
 }
 
-static int add_upgrade(const struct inject_request *req, struct buf *ret)
+/* The guest reads trailers, and names those that it will send. */
+static int add_trailer(const struct inject_request *req, bool reads, struct buf *ret)
 {
-    const struct http1_field *f = http1_field_get(req->head, "upgrade");
-    int r;
+    const struct http1_field *names = http1_field_get(req->head, "trailer");
+    int r = reads ? http1_print_field(ret, "TE", "trailers") : 0;
 
-    if (!req->head->upgrade || !f || !http1_view_is(f->value, "websocket")) {
-        return 0;
+    if (r == 0 && names && !req->body_known && req->head->framing == HTTP1_BODY_CHUNKED) {
+        cleanup_free char *value = xstrndup(names->value.p, names->value.len);
+
+        r = http1_print_field(ret, "Trailer", value);
     }
-    r = http1_print_field(ret, "Connection", "Upgrade");
-    return r < 0 ? r : http1_print_field(ret, "Upgrade", "websocket");
+    return r;
+}
+
+static int add_hop(const struct inject_request *req, struct buf *ret)
+{
+    const struct http1_field *te = http1_field_get(req->head, "te");
+    const struct http1_field *f = http1_field_get(req->head, "upgrade");
+    bool reads = te && http1_list_has(te->value, "trailers");
+    bool upgrade = req->head->upgrade && f && http1_view_is(f->value, "websocket");
+    int r = 0;
+
+    if (reads || upgrade) {
+        r = http1_print_field(ret, "Connection",
+                              reads && upgrade ? "TE, Upgrade"
+                              : reads          ? "TE"
+                                               : "Upgrade");
+    }
+    r = r < 0 || !upgrade ? r : http1_print_field(ret, "Upgrade", "websocket");
+    return r < 0 ? r : add_trailer(req, reads, ret);
 }
 
 int inject_head(const struct inject_request *req, struct buf *ret, struct err *e)
@@ -398,7 +418,7 @@ int inject_head(const struct inject_request *req, struct buf *ret, struct err *e
     r = r < 0 ? r : add_guests_fields(req, ret);
     r = r < 0 ? r : add_injected(req, ret);
     r = r < 0 ? r : add_framing(req, ret);
-    r = r < 0 ? r : add_upgrade(req, ret);
+    r = r < 0 ? r : add_hop(req, ret);
     if (r == 0 && plan_has(req->plan, INJECTION_SIGV4)) {
         r = inject_sign(req, buf_str(&target), ret, e);
     }

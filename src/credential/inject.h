@@ -5,7 +5,7 @@
  *
  * What is written is always HTTP/1.1 in origin form with one Host (ours, not the guest's), our own framing, and every
  * field that describes the hop left out (Connection and what it names, Keep-Alive, TE, Trailer, Transfer-Encoding,
- * Upgrade, Proxy-*). A field, parameter or cookie that is injected replaces all of that name that the guest sent,
+ * Upgrade, Proxy-*), but that trailers are understood, and which will come. A field, parameter or cookie that is injected replaces all of that name that the guest sent,
  * whatever their case or encoding; "Connection: authorization" cannot take an injected field away.
  *
  * Bodies are changed only for injections of the kind body or placeholder-in-body, and for signatures that need their
@@ -52,6 +52,9 @@ MUST_CHECK int inject_head(const struct inject_request *req, struct buf *ret, st
  */
 size_t inject_placeholders(const struct http1_head *head,
                            char ret[static INJECT_NAMES_MAX][CREDENTIAL_NAME_SIZE]);
+
+/* Does something that is put into the head replace a field of that name? Then it has no place in trailers either. */
+bool inject_replaces(const struct plan *plan, struct http1_view name);
 
 /* Is it one of the fields that describe the hop, by name or because Connection names it? */
 bool inject_is_hop(const struct http1_head *head, const struct http1_field *field);

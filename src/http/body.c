@@ -108,12 +108,14 @@ ssize_t in_read(struct http_in *in, struct http_io *io, void *data, size_t len)
 void out_init(struct http_out *out)
 {
     *out = (struct http_out){.head = BUF_INIT(HTTP1_MAX_HEAD * 2),
+                             .trailers = BUF_INIT(HTTP1_MAX_TRAILER),
                              .pending = BUF_INIT(OUT_PENDING_MAX)};
 }
 
 void out_done(struct http_out *out)
 {
     buf_done(&out->head);
+    buf_done(&out->trailers);
     buf_done(&out->pending);
 }
 
@@ -126,7 +128,7 @@ void out_begin(struct http_out *out, enum http1_framing framing, uint64_t length
 
 /* What one write of `len` bytes becomes on the wire. Pointers into out and data. */
 struct out_pieces {
-    struct iovec iov[5]; /* head, chunk line, data, CR LF, last chunk */
+    struct iovec iov[7]; /* head, chunk line, data, CR LF, "0", trailers, CR LF */
     int n;
     char line[HTTP1_CHUNK_LINE_SIZE];
 };
@@ -168,6 +170,8 @@ static int encode(struct http_out *out, struct out_data d, struct out_pieces *re
     }
     if (d.end && chunked) {
         add_piece(ret, HTTP1_LAST_CHUNK, strlen(HTTP1_LAST_CHUNK));
+        add_piece(ret, out->trailers.data, out->trailers.len);
+        add_piece(ret, "\r\n", 2);
     }
     return 0;
 }

@@ -16,22 +16,24 @@ struct http_in {
     bool done;
 };
 
+/* Trailers are dropped, unless in->chunked.trailers is set afterwards. */
 void in_init(struct http_in *in, enum http1_framing framing, uint64_t length);
 /* n > 0; 0 at the proper end; -EAGAIN; -EBADMSG: bad framing or cut short; errno of the socket. */
 ssize_t in_read(struct http_in *in, struct http_io *io, void *data, size_t len);
 
 struct http_out {
     enum http1_framing framing;
-    uint64_t left;      /* HTTP1_BODY_LENGTH: announced and not yet written */
-    bool mute;          /* answer to HEAD: framing is announced, the body is not sent */
-    bool done;          /* the end was written (maybe still pending) */
-    uint64_t n_written; /* body bytes taken */
-    struct buf head;    /* not yet sent: leaves with the first body bytes */
-    struct buf pending; /* encoded, not yet taken by the socket (non-blocking use) */
+    uint64_t left;       /* HTTP1_BODY_LENGTH: announced and not yet written */
+    bool mute;           /* answer to HEAD: framing is announced, the body is not sent */
+    bool done;           /* the end was written (maybe still pending) */
+    uint64_t n_written;  /* body bytes taken */
+    struct buf head;     /* not yet sent: leaves with the first body bytes */
+    struct buf trailers; /* checked lines, for HTTP1_BODY_CHUNKED: leave behind the last chunk */
+    struct buf pending;  /* encoded, not yet taken by the socket (non-blocking use) */
 };
 
-/* A head, then a chunk line, data, CR LF: what may be left behind by one non-blocking write. */
-#define OUT_PENDING_MAX (HTTP1_MAX_HEAD * 2 + 1024u * 1024)
+/* A head, then a chunk line, data, CR LF, trailers: what may be left behind by one non-blocking write. */
+#define OUT_PENDING_MAX (HTTP1_MAX_HEAD * 2 + HTTP1_MAX_TRAILER + 1024u * 1024)
 
 void out_init(struct http_out *out);
 void out_done(struct http_out *out);

@@ -92,33 +92,21 @@ static struct http2_stream *stream_of(nghttp2_session *session, int32_t id)
 /* ---- sending bodies ---- */
 
 /* A field that we put in ourselves? */
-static bool is_injected(const struct http2_stream *s, struct http1_view name)
-{
-    for (size_t i = 0; i < s->plan.n; i++) {
-        if (s->plan.v[i].kind == INJECTION_HEADER && http1_view_is(name, s->plan.v[i].name)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* At the end: trailers, if there are some. The guest's cannot bring back what was replaced in the head. */
 static void end_data(struct http2_stream *s, nghttp2_session *session, int32_t id, uint32_t *flags)
 {
     const struct http2_way *w = session == s->h->guest.session ? &s->down : &s->up;
-    cleanup_buf struct buf text = BUF_INIT(HTTP1_MAX_HEAD * 3);
     nghttp2_nv nv[HTTP1_MAX_FIELDS];
     struct http1_head head;
     size_t n = 0;
 
     *flags |= NGHTTP2_DATA_FLAG_EOF;
-    if (w->trailers.len == 0 || http1_print_status(&text, 1, 200) < 0 ||
-        buf_add(&text, w->trailers.data, w->trailers.len) < 0 || http1_print_end(&text) < 0 ||
-        http1_parse_response(text.data, text.len, false, &head) != HTTP1_OK) {
+    if (w->trailers.len == 0 ||
+        http1_parse_trailers(w->trailers.data, w->trailers.len, &head) != HTTP1_OK) {
         return;
     }
     for (size_t i = 0; i < head.n_fields; i++) {
-        if (w == &s->up && is_injected(s, head.fields[i].name)) {
+        if (w == &s->up && inject_replaces(&s->plan, head.fields[i].name)) {
             continue;
         }
         nv[n++] = (nghttp2_nv){.name = (uint8_t *)(uintptr_t)head.fields[i].name.p,

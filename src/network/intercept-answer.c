@@ -101,6 +101,21 @@ static enum http1_framing choose_framing(const struct exchange *x, const struct 
     return x->head.minor == 0 ? HTTP1_BODY_CLOSE : HTTP1_BODY_CHUNKED;
 }
 
+/* Which trailers will come, if the server says so. */
+static int print_trailer_names(struct exchange *x, const struct http1_head *head, struct buf *b)
+{
+    const struct http1_field *names = http1_field_get(head, "trailer");
+    int r = buf_add_str(b, "Transfer-Encoding: chunked\r\n");
+
+    if (r == 0 && names && head->framing == HTTP1_BODY_CHUNKED) {
+        cleanup_free char *value = xstrndup(names->value.p, names->value.len);
+
+        redact_text(&x->redact, value, strlen(value));
+        r = http1_print_field(b, "Trailer", value);
+    }
+    return r;
+}
+
 static int print_final(struct exchange *x, const struct http1_head *head)
 {
     enum http1_framing framing = choose_framing(x, head);
@@ -113,7 +128,7 @@ static int print_final(struct exchange *x, const struct http1_head *head)
     if (r == 0 && (framing == HTTP1_BODY_LENGTH || head->has_length)) {
         r = buf_printf(b, "Content-Length: %llu\r\n", (unsigned long long)head->content_length);
     } else if (r == 0 && framing == HTTP1_BODY_CHUNKED) {
-        r = buf_add_str(b, "Transfer-Encoding: chunked\r\n");
+        r = print_trailer_names(x, head, b);
     }
     /* Whoever answers before the body was read leaves us with the rest of it. */
     if (!x->up_done) {
@@ -125,6 +140,7 @@ static int print_final(struct exchange *x, const struct http1_head *head)
     r = r < 0 ? r : http1_print_end(b);
     out_begin(&x->down_out, framing, head->content_length);
     in_init(&x->down_in, head->framing, head->content_length);
+    x->down_in.chunked.trailers = &x->down_trailers;
     return r < 0 ? -EBADMSG : 0;
 }
 

@@ -73,6 +73,8 @@ static void exchange_done(struct exchange *x)
     plan_done(&x->plan);
     redact_done(&x->redact);
     secret_wipe_buf(&x->body);
+    secret_wipe_buf(&x->down_trailers);
+    buf_done(&x->up_trailers);
     if (x->up_out.head.base) {
         explicit_bzero(x->up_out.head.base, x->up_out.head.cap);
     }
@@ -101,6 +103,8 @@ static struct exchange *exchange_new(struct intercept_conn *c)
     x->up_out.pending.max += INJECT_HEAD_MAX;
     out_init(&x->down_out);
     x->body = BUF_INIT(INJECT_BODY_MAX + 4u * PLAN_VALUE_MAX);
+    x->up_trailers = BUF_INIT(HTTP1_MAX_TRAILER);
+    x->down_trailers = BUF_INIT(HTTP1_MAX_TRAILER);
     x->chunk = xmalloc(INTERCEPT_CHUNK);
     return x;
 }
@@ -317,6 +321,7 @@ static bool serve_one(struct exchange *x)
     int r = 0;
 
     in_init(&x->up_in, x->head.framing, x->head.content_length);
+    x->up_in.chunked.trailers = &x->up_trailers;
     if (!judge(x)) {
         return false;
     }

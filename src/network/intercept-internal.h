@@ -100,6 +100,8 @@ struct exchange {
     struct redact redact; /* owned */
     struct buf body;      /* owned: when it had to be gathered */
     bool body_known;
+    struct buf up_trailers;   /* owned: as they came */
+    struct buf down_trailers; /* owned: the same */
     struct http_in up_in;
     struct http_out up_out;
     struct http_in down_in;

@@ -19,6 +19,32 @@ struct round {
     bool server_out;
 };
 
+/* ---- trailers ---- */
+
+/* What came behind the last chunk, printed afresh. plan NULL: an answer's. -EBADMSG: it belongs into a head. */
+static int pass_trailers(const struct buf *came, const struct plan *plan, struct http_out *out)
+{
+    struct http1_head head;
+    int r = 0;
+
+    if (came->len == 0) {
+        return 0;
+    }
+    if (http1_parse_trailers(came->data, came->len, &head) != HTTP1_OK) {
+        return -EBADMSG;
+    }
+    for (size_t i = 0; i < head.n_fields && r == 0 && out->framing == HTTP1_BODY_CHUNKED; i++) {
+        const struct http1_field *f = &head.fields[i];
+        cleanup_free char *name = xstrndup(f->name.p, f->name.len);
+        cleanup_free char *value = xstrndup(f->value.p, f->value.len);
+
+        if (!plan || !inject_replaces(plan, f->name)) {
+            r = http1_print_field(&out->trailers, name, value);
+        }
+    }
+    return r < 0 ? -EBADMSG : 0;
+}
+
 /* ---- the request ---- */
 
 static int up_next(struct exchange *x, struct out_data *ret)
@@ -33,6 +59,9 @@ static int up_next(struct exchange *x, struct out_data *ret)
     n = in_read(&x->up_in, &c->guest, x->chunk, INTERCEPT_CHUNK);
     if (n < 0) {
         return (int)n;
+    }
+    if (n == 0 && pass_trailers(&x->up_trailers, &x->plan, &x->up_out) < 0) {
+        return -EBADMSG;
     }
     c->result.bytes_up += (uint64_t)n;
     *ret = (struct out_data){.data = x->chunk, .len = (size_t)n, .end = n == 0 || x->up_in.done};
@@ -107,6 +136,12 @@ static int down_write(struct exchange *x, ssize_t n)
         }
         d.data = clean.data;
         d.len = clean.len;
+    }
+    if (n == 0 && x->down_trailers.len > 0) {
+        redact_text(&x->redact, x->down_trailers.data, x->down_trailers.len);
+        if (pass_trailers(&x->down_trailers, NULL, &x->down_out) < 0) {
+            return -EPROTO;
+        }
     }
     x->c->result.bytes_down += d.len;
     if (d.len == 0 && !end && x->down_out.head.len == 0) {

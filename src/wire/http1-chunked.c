@@ -31,18 +31,26 @@ static int step_size(struct http1_chunked *c, char byte)
     return 0;
 }
 
-/* A trailer line is checked like a field, and dropped. */
-static int step_trailer(struct http1_chunked *c, char byte)
+static int take_trailer(struct http1_chunked *c, char byte)
 {
     if (++c->trailer_bytes > HTTP1_MAX_TRAILER) {
         return -EBADMSG;
     }
+    return c->trailers && buf_add(c->trailers, &byte, 1) < 0 ? -EBADMSG : 0;
+}
+
+/* A trailer line is checked like a field. */
+static int step_trailer(struct http1_chunked *c, char byte)
+{
+    if (c->state == HTTP1_CHUNK_TRAILER && byte == '\r') {
+        c->state = HTTP1_CHUNK_END_LF;
+        return 0;
+    }
+    if (take_trailer(c, byte) < 0) {
+        return -EBADMSG;
+    }
     switch (c->state) {
     case HTTP1_CHUNK_TRAILER:
-        if (byte == '\r') {
-            c->state = HTTP1_CHUNK_END_LF;
-            return 0;
-        }
         c->state = HTTP1_CHUNK_TRAILER_NAME;
         return http1_is_token(&byte, 1) ? 0 : -EBADMSG;
     case HTTP1_CHUNK_TRAILER_NAME:
@@ -82,7 +90,8 @@ static int step(struct http1_chunked *c, char byte)
         return step_trailer(c, byte);
     }
     ASSERT(c->state < ARRAY_SIZE(fixed) && fixed[c->state].want);
-    if (byte != fixed[c->state].want) {
+    if (byte != fixed[c->state].want ||
+        (c->state == HTTP1_CHUNK_TRAILER_LF && take_trailer(c, byte) < 0)) {
         return -EBADMSG;
     }
     c->digits = 0;

@@ -202,6 +202,60 @@ static enum http1_error parse_fields(struct http1_view rest, struct http1_head *
     }
 }
 
+enum http1_error http1_parse_trailers(const char *data, size_t len, struct http1_head *ret)
+{
+    struct http1_view rest = {data, len};
+
+    *ret = (struct http1_head){0};
+    while (rest.len > 0) {
+        struct http1_view line;
+        enum http1_error why = next_line(&rest, &line);
+
+        if (why == HTTP1_OK && line.len == 0) {
+            return HTTP1_BAD_LINE;
+        }
+        why = why == HTTP1_OK ? parse_field(line, ret) : why;
+        if (why != HTTP1_OK) {
+            return why;
+        }
+        if (http1_is_head_only(ret->fields[ret->n_fields - 1].name)) {
+            return HTTP1_BAD_FIELD;
+        }
+    }
+    return HTTP1_OK;
+}
+
+bool http1_is_head_only(struct http1_view name)
+{
+    static const char *const names[] = {"host",
+                                        "connection",
+                                        "keep-alive",
+                                        "proxy-connection",
+                                        "te",
+                                        "trailer",
+                                        "transfer-encoding",
+                                        "upgrade",
+                                        "content-length",
+                                        "content-type",
+                                        "content-encoding",
+                                        "content-range",
+                                        "expect",
+                                        "authorization",
+                                        "proxy-authorization",
+                                        "proxy-authenticate",
+                                        "cookie",
+                                        "set-cookie",
+                                        "www-authenticate",
+                                        "alt-svc"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        if (http1_view_is(name, names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static size_t count_fields(const struct http1_head *head, const char *name,
                            const struct http1_field **ret)
 {

@@ -24,7 +24,7 @@
 #define HTTP1_MAX_TARGET (16u * 1024)
 #define HTTP1_MAX_METHOD 24u
 #define HTTP1_MAX_FIELDS 100u
-/* What a peer may send behind the last chunk; we throw it away. */
+/* What a peer may send behind the last chunk. */
 #define HTTP1_MAX_TRAILER (8u * 1024)
 
 enum http1_error {
@@ -115,6 +115,15 @@ MUST_CHECK enum http1_error http1_parse_request(const char *data, size_t len,
 MUST_CHECK enum http1_error http1_parse_response(const char *data, size_t len, bool head_request,
                                                  struct http1_head *ret);
 
+/*
+ * Trailers, as http1_chunked gave them: lines without the empty one. Only fields of *ret are set. HTTP1_BAD_FIELD also for one
+ * that says what only a head can say.
+ */
+MUST_CHECK enum http1_error http1_parse_trailers(const char *data, size_t len,
+                                                 struct http1_head *ret);
+/* Does a field of that name frame, route, authenticate or describe a message, so that it has no place in trailers? (RFC 9110, 6.5.1) */
+bool http1_is_head_only(struct http1_view name);
+
 /* The only field of that name (NULL: none or several). */
 const struct http1_field *http1_field_get(const struct http1_head *head, const char *name);
 /* Compares without regard to the case of ASCII letters. */
@@ -140,7 +149,8 @@ const char *http1_status_text(unsigned status);
 #define HTTP1_CHUNK_LINE_SIZE 20u
 /* "1a\r\n"; the data and "\r\n" follow. Returns its length. */
 size_t http1_print_chunk(char ret[static HTTP1_CHUNK_LINE_SIZE], uint64_t len);
-#define HTTP1_LAST_CHUNK "0\r\n\r\n"
+/* Trailers, and an empty line, follow. */
+#define HTTP1_LAST_CHUNK "0\r\n"
 
 /* ---- chunked bodies ---- */
 
@@ -158,12 +168,14 @@ enum http1_chunk_state {
     HTTP1_CHUNK_DONE,
 };
 
-/* Zero at the start of a body. */
+/* Zero at the start of a body, but for trailers. */
 struct http1_chunked {
     enum http1_chunk_state state;
     uint64_t left;        /* data bytes left in this chunk */
     unsigned digits;      /* of the size, read so far */
     size_t trailer_bytes; /* read so far */
+    struct buf
+        *trailers; /* borrowed: their lines go there, room for HTTP1_MAX_TRAILER; NULL: nowhere */
 };
 
 /*

@@ -222,20 +222,28 @@ int http2_head_answer(const struct http2_head *h, struct buf *ret)
     return r < 0 ? r : http1_print_end(ret);
 }
 
+static bool has_head_only(const struct http2_head *h)
+{
+    const char *p = h->fields.data;
+    const char *end = p + h->fields.len;
+
+    while (p && p < end) {
+        const char *line_end = memchr(p, '\n', (size_t)(end - p));
+        const char *colon = memchr(p, ':', (size_t)(end - p));
+
+        if (colon && http1_is_head_only((struct http1_view){p, (size_t)(colon - p)})) {
+            return true;
+        }
+        p = line_end ? line_end + 1 : end;
+    }
+    return false;
+}
+
 int http2_head_trailers(const struct http2_head *h, struct buf *ret)
 {
-    static const char *const never[] = {"content-length", "trailer",       "authorization",
-                                        "cookie",         "set-cookie",    "content-encoding",
-                                        "content-type",   "content-range", "expect"};
-
     if (h->status || h->method || h->scheme || h->authority || h->path || h->host ||
-        h->te_trailers || h->cookies.len > 0) {
+        h->te_trailers || h->cookies.len > 0 || has_head_only(h)) {
         return -EBADMSG;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(never); i++) {
-        if (has_field(h, never[i])) {
-            return -EBADMSG;
-        }
     }
     return add_fields(h, ret);
 }

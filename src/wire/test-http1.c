@@ -363,6 +363,44 @@ static void trailers_are_bounded(void)
     free(body);
 }
 
+static void trailers_are_fields_that_no_head_needs(void)
+{
+    static const struct {
+        const char *text;
+        enum http1_error want;
+        size_t n;
+    } cases[] = {
+        {"", HTTP1_OK, 0},
+        {"Grpc-Status: 0\r\nX-Sum:abc \r\n", HTTP1_OK, 2},
+        {"A: b\r\n\r\n", HTTP1_BAD_LINE, 0},
+        {"A: b", HTTP1_BAD_NEWLINE, 0},
+        {"Content-Length: 3\r\n", HTTP1_BAD_FIELD, 0},
+        {"A: b\r\ntransfer-ENCODING: chunked\r\n", HTTP1_BAD_FIELD, 0},
+        {"Host: other\r\n", HTTP1_BAD_FIELD, 0},
+        {"Authorization: x\r\n", HTTP1_BAD_FIELD, 0},
+        {"Set-Cookie: a=b\r\n", HTTP1_BAD_FIELD, 0},
+        {"A: b\r\n c\r\n", HTTP1_OBS_FOLD, 0},
+        {"A : b\r\n", HTTP1_BAD_FIELD, 0},
+    };
+    cleanup_buf struct buf b = BUF_INIT(HTTP1_MAX_TRAILER);
+    struct http1_chunked c = {.trailers = &b};
+    const char body[] = "1\r\nx\r\n0\r\nA: b\r\nC:\r\n\r\n";
+    size_t used = 0;
+    size_t len = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct http1_head head;
+        enum http1_error got = http1_parse_trailers(cases[i].text, strlen(cases[i].text), &head);
+
+        if (got != cases[i].want || (got == HTTP1_OK && head.n_fields != cases[i].n)) {
+            TEST_FAIL("'%s' gives %d", cases[i].text, (int)got);
+        }
+    }
+    CHECK_INT(http1_chunked_next(&c, body, 4, &used, &len), 0);
+    CHECK_INT(http1_chunked_next(&c, body + used, strlen(body) - used, &used, &len), 1);
+    CHECK_STR(buf_str(&b), "A: b\r\nC:\r\n");
+}
+
 static void printers_refuse_what_would_split(void)
 {
     cleanup_buf struct buf b = BUF_INIT(1000);
@@ -390,4 +428,4 @@ TEST_MAIN(T(request_is_taken_apart), T(targets_have_forms), T(ambiguous_requests
           T(keep_alive_follows_version_and_connection), T(answers_frame_their_body),
           T(scan_finds_the_end_byte_by_byte), T(scan_gives_up_early), T(chunks_are_joined),
           T(what_is_behind_a_chunked_body_is_left), T(trailers_are_bounded),
-          T(printers_refuse_what_would_split))
+          T(trailers_are_fields_that_no_head_needs), T(printers_refuse_what_would_split))

@@ -127,6 +127,7 @@ class Request:
         self.conn = conn
         self.head = head
         self.rest = rest
+        self.trailers = []
         lines = head.decode("latin-1").split("\r\n")
         self.method, self.target, _ = lines[0].split(" ")
         self.path = self.target.split("?")[0]
@@ -163,8 +164,7 @@ class Request:
             while True:
                 size = int(self.line(), 16)
                 if size == 0:
-                    while self.line():
-                        pass
+                    self.trailers = list(iter(self.line, b""))
                     return
                 yield self.take(size)
                 self.line()

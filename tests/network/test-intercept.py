@@ -405,7 +405,54 @@ def chunks_cut_anywhere_are_redacted(_made):
             request.conn.sendall(b"1\r\n%c\r\n" % byte)
         request.conn.sendall(b"0\r\nX-Trailer: %s\r\n\r\n" % SECRET.encode())
     W.good_server.routes["/cut"] = cut
-    equal(W.guest().get("/cut")[2], b"<" + b"*" * len(SECRET) + b">")
+    _, answer, body = W.guest().get("/cut")
+    equal((body, answer.trailers), (b"<" + b"*" * len(SECRET) + b">", [b"X-Trailer: " + b"*" * len(SECRET)]))
+
+
+@with_credential({"type": "header", "name": "X-Api-Key"})
+def trailers_pass_both_ways(_made):
+    seen = []
+
+    def echo(_server, request):
+        body = b"".join(request.body())
+        seen.append((request, body, request.trailers))
+        request.conn.sendall(b"HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n"
+                             b"X-Sum: 1\r\nGrpc-Status:0\r\n\r\n" % (len(body), body))
+    W.good_server.routes["/trailers"] = echo
+    guest = W.guest()
+    for _ in range(2):
+        guest.send("POST /trailers HTTP/1.1\r\nHost: %s\r\nConnection: TE\r\nTE: trailers, deflate\r\nTrailer: X-Mine\r\n"
+                   "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Mine: 5\r\nx-api-KEY: mine\r\nY:\r\n\r\n" % NAME)
+        status, answer, body = guest.answer()
+        equal((status, body, answer.trailers, answer.all("trailer")), (200, b"hi", [b"X-Sum: 1", b"Grpc-Status: 0"], ["X-Sum"]))
+        request, body, trailers = seen.pop()
+        equal((body, trailers), (b"hi", [b"X-Mine: 5", b"Y: "]), "what the server got")
+        equal((request.all("te"), request.all("connection"), request.all("trailer")), (["trailers"], ["TE"], ["X-Mine"]))
+        equal(request.all("x-api-key"), [SECRET])
+
+
+def trailers_that_belong_into_a_head_are_refused():
+    got = []
+
+    def take(_server, request):
+        b"".join(request.body())
+        got.append(request.trailers)
+        request.reply(b"taken")
+    W.good_server.routes["/take"] = take
+    for line in ("Content-Length: 5", "Transfer-Encoding: chunked", "Host: evil.example.com", "Authorization: x", "Cookie: a=b",
+                 "A : b", " folded", "A: \0", "A: b\nC: d", "X: " + "x" * 9000):
+        guest = W.guest().send("POST /take HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n%s\r\n\r\n"
+                               "GET /hidden HTTP/1.1\r\nHost: %s\r\n\r\n" % (NAME, line, NAME))
+        data = guest.all()
+        check(b"200 OK" not in data and data.count(b"HTTP/1.1") <= 1, "%r gave %r" % (line[:40], data[:80]))
+    equal(got, [], "whole requests")
+    for line in (b"Content-Length: 5", b"Set-Cookie: a=b", b"A : b"):
+        def answer(_server, request, line=line):
+            request.conn.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n%s\r\n\r\n" % line)
+        W.good_server.routes["/answer"] = answer
+        data = W.guest().send("GET /answer HTTP/1.1\r\nHost: %s\r\n\r\n" % NAME).all()
+        check(not data.endswith(b"0\r\n\r\n") and line not in data, "%r gave %r" % (line, data))
+    check(not any(b"/hidden" in h for h in W.good_server.heads), "a hidden request got through")
 
 
 @with_credential({"type": "bearer"})
@@ -760,6 +807,7 @@ CASES = [
     oauth2_tokens_are_fetched_once_and_renewed, refresh_tokens_that_change_are_kept, github_apps_get_installation_tokens,
     aws_requests_are_signed_anew,
     echoes_are_redacted_in_all_promised_forms, what_cannot_be_searched_is_not_passed_on, chunks_cut_anywhere_are_redacted,
+    trailers_pass_both_ways, trailers_that_belong_into_a_head_are_refused,
     events_are_not_held_back, no_log_and_no_list_has_the_secret,
     framing_that_two_parsers_could_read_differently_is_refused, answers_that_two_parsers_could_read_differently_are_refused,
     names_must_agree, policy_judges_each_request, servers_that_cannot_be_verified_get_nothing, interim_answers_and_expect,
