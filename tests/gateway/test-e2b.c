@@ -268,6 +268,36 @@ static void at_its_end_it_is_paused(void)
     }
 }
 
+static void templates_are_public_or_not(void)
+{
+    static const struct {
+        const char *template;
+        const char *body;
+        int status;
+    } cases[] = {
+        {"debian", "{\"public\":true}", 200},
+        {"debian", "{\"public\":false}", 403},
+        {"debian", "{}", 200},
+        {"debian", "{\"public\":\"x\"}", 400},
+        {"mine", "{\"public\":false}", 200},
+        {"mine", "{\"public\":true}", 403},
+        {"nothing", "{\"public\":true}", 404},
+    };
+    WORLD(w);
+    cleanup_answer struct answer begun = alice(&w, "POST", "/v3/templates", "{\"name\":\"mine\"}");
+
+    CHECK_INT(begun.status, 202);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        cleanup_free char *target = xasprintf("/v2/templates/%s", cases[i].template);
+        cleanup_answer struct answer a = alice(&w, "PATCH", target, cases[i].body);
+        json_t *names = json_object_get(a.json, "names");
+
+        if (a.status != cases[i].status || (json_array_size(names) > 0) != (a.status == 200)) {
+            TEST_FAIL("%s %s is %d %s", target, cases[i].body, a.status, a.text ? a.text : "");
+        }
+    }
+}
+
 static json_int_t percent_of(const struct answer *a, size_t i)
 {
     return (json_int_t)json_real_value(json_object_get(json_array_get(a->json, i), "cpuUsedPct"));
@@ -630,6 +660,7 @@ static const struct test_case cases[] = {
     T(kill_while_its_snapshot_is_deleted),
     T(stop_that_a_deletion_overtakes),
     T(at_its_end_it_is_paused),
+    T(templates_are_public_or_not),
     T(metrics_are_of_the_window),
     T(the_token_decides),
     T(frames_become_envelopes),

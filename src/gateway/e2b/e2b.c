@@ -43,6 +43,8 @@ static const struct http_route routes[] = {
     {"GET", "/v2/templates", e2b_templates_handler, 0},
     {"GET", "/templates/aliases/{alias}", e2b_template_alias_handler, 0},
     {"GET", "/templates/{id}", e2b_template_get_handler, 0},
+    {"PATCH", "/templates/{id}", e2b_template_patch_handler, 0},
+    {"PATCH", "/v2/templates/{id}", e2b_template_patch_handler, 0},
     {"DELETE", "/templates/{id}", e2b_template_delete_handler, 0},
     {"GET", "/templates/{id}/tags", e2b_template_tags_handler, 0},
     {"POST", "/templates/tags", e2b_tags_add_handler, 0},

@@ -101,6 +101,7 @@ int e2b_network_handler(struct http_request *req, struct err *e);
 int e2b_templates_handler(struct http_request *req, struct err *e);
 int e2b_template_alias_handler(struct http_request *req, struct err *e);
 int e2b_template_get_handler(struct http_request *req, struct err *e);
+int e2b_template_patch_handler(struct http_request *req, struct err *e);
 int e2b_template_delete_handler(struct http_request *req, struct err *e);
 int e2b_template_tags_handler(struct http_request *req, struct err *e);
 int e2b_tags_add_handler(struct http_request *req, struct err *e);

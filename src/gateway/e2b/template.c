@@ -203,6 +203,37 @@ int e2b_template_get_handler(struct http_request *req, struct err *e)
     return r < 0 ? r : e2b_reply_json_take(req, 200, shown, e);
 }
 
+/* What is the node's is everybody's, what was built is its project's. To ask for what is so is no mistake. */
+int e2b_template_patch_handler(struct http_request *req, struct err *e)
+{
+    cleanup_json json_t *body = NULL;
+    cleanup_json json_t *shown = NULL;
+    struct template_row row;
+    bool wanted = false;
+    bool is;
+    int r = http_body_json(req, GATEWAY_BODY_MAX, &body, e);
+
+    if (r == 0) {
+        r = find_row_of_path(req, "id", &row) == 0 ? show_built(req, &row, &shown, e)
+                                                   : show_of_node(req, &shown, e);
+    }
+    is = json_get_bool(shown, "public", false);
+    if (r == 0) {
+        r = e2b_bool(body, "public", is, &wanted, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    if (wanted != is) {
+        return err_set(
+            e, -EPERM, "forbidden",
+            is ? "this template belongs to the operator of this node, for all projects"
+               : "a template that was built is its project's alone: it cannot be public");
+    }
+    return e2b_reply_json_take(req, 200,
+                               json_pack("{s:O}", "names", json_object_get(shown, "names")), e);
+}
+
 /* A sandbox that was killed while it had snapshots goes with the last of them. */
 static int release(struct http_request *req, const char *sandbox, struct err *e);
 
