@@ -122,8 +122,10 @@ static int add_last_line(struct ndjson *lines, const char *type, const char *key
     return r;
 }
 
-static int add_frame(struct ndjson *lines, const struct frame *f)
+static int add_frame(void *ctx, const struct frame *f)
 {
+    struct ndjson *lines = ctx;
+
     if (lines->ended) {
         return -EPROTO;
     }
@@ -150,30 +152,11 @@ static int add_frame(struct ndjson *lines, const struct frame *f)
 
 int ndjson_feed(struct ndjson *lines, const void *data, size_t len)
 {
-    struct frame f;
-    size_t used = 0;
-    int r;
-
     ASSERT(lines);
-
-    r = buf_add(&lines->in, data, len);
-    if (r < 0) {
-        return -EPROTO; /* no frame is that long */
-    }
-    while (lines->in.len > 0) {
-        r = frame_parse(lines->in.data, lines->in.len, &f, &used);
-        if (r == -EAGAIN) {
-            return 0;
-        }
-        if (r == 0) {
-            r = add_frame(lines, &f);
-        }
-        if (r < 0) {
-            return -EPROTO;
-        }
-        buf_consume(&lines->in, used);
-    }
-    return 0;
+    /* No frame is longer than what in may hold. */
+    return buf_add(&lines->in, data, len) < 0 || frames_take(&lines->in, add_frame, lines) < 0
+               ? -EPROTO
+               : 0;
 }
 
 int ndjson_cut(struct ndjson *lines)

@@ -15,9 +15,9 @@
 
 #include "base/base64.h"
 #include "gateway/bodies.h"
+#include "gateway/frames.h"
 #include "gateway/guest.h"
 #include "model/json-text.h"
-#include "wire/frames.h"
 
 struct capture {
     struct buf bytes;
@@ -105,44 +105,27 @@ static void take_output(struct capture *c, const struct frame *f)
     c->truncated = c->truncated || f->len > room;
 }
 
-static int bad_stream(struct err *e)
-{
-    return err_set(e, -EPROTO, "bad_answer",
-                   "the sandbox's daemon sent what is no stream of frames");
-}
-
 static int take_start(struct run *run, const struct frame *f, struct err *e)
 {
     cleanup_json json_t *command = NULL;
     const char *cid;
 
     if (json_parse_untrusted(f->payload, f->len, &command, NULL) < 0) {
-        return bad_stream(e);
+        return frames_bad(e);
     }
     cid = json_get_string(command, "id", "");
     if (!id_valid(ID_COMMAND, cid)) {
-        return bad_stream(e);
+        return frames_bad(e);
     }
     snprintf(run->cid, sizeof(run->cid), "%s", cid);
     return start_feeding(run, e);
 }
 
-static int take_error(const struct frame *f, struct err *e)
-{
-    cleanup_json json_t *payload = NULL;
-    json_t *inner;
-
-    if (json_parse_untrusted(f->payload, f->len, &payload, NULL) < 0) {
-        return bad_stream(e);
-    }
-    inner = json_object_get(payload, "error");
-    return err_set(e, -ECONNRESET, "stream_cut", "the command's output broke: %s",
-                   json_get_string(inner, "message", "no reason was given"));
-}
-
 /* 1: that was the last frame. */
-static int take_frame(struct run *run, const struct frame *f, struct err *e)
+static int take_frame(void *ctx, const struct frame *f, struct err *e)
 {
+    struct run *run = ctx;
+
     switch (f->type) {
     case FRAME_START:
         return take_start(run, f, e);
@@ -156,61 +139,14 @@ static int take_frame(struct run *run, const struct frame *f, struct err *e)
         run->output.truncated = true;
         return 0;
     case FRAME_END:
-        return json_parse_untrusted(f->payload, f->len, &run->end, NULL) < 0 ? bad_stream(e) : 1;
+        return json_parse_untrusted(f->payload, f->len, &run->end, NULL) < 0 ? frames_bad(e) : 1;
     case FRAME_ERROR:
-        return take_error(f, e);
+        return frames_error(f, e);
     case FRAME_PTY:
     case FRAME_KEEPALIVE:
         return 0;
     }
-    return bad_stream(e);
-}
-
-/* All whole frames of in; 1 after the last one of the stream. */
-static int take_frames(struct run *run, struct buf *in, struct err *e)
-{
-    struct frame f;
-    size_t used = 0;
-    int r = 0;
-
-    while (r == 0 && in->len > 0) {
-        r = frame_parse(in->data, in->len, &f, &used);
-        if (r == -EAGAIN) {
-            return 0;
-        }
-        if (r < 0) {
-            return bad_stream(e);
-        }
-        r = take_frame(run, &f, e);
-        buf_consume(in, used);
-    }
-    return r;
-}
-
-static int collect(struct run *run, struct http_call *call, struct err *e)
-{
-    cleanup_buf struct buf in = BUF_INIT(1u << 20);
-    void *room = NULL;
-    ssize_t n;
-    int r = 0;
-
-    while (r == 0) {
-        r = buf_reserve(&in, 65536, &room);
-        if (r < 0) {
-            return bad_stream(e);
-        }
-        n = http_call_read(call, room, 65536, e);
-        if (n < 0) {
-            return (int)n;
-        }
-        if (n == 0) {
-            return err_set(e, -ECONNRESET, "stream_cut",
-                           "the command's output ended without its result");
-        }
-        buf_commit(&in, (size_t)n);
-        r = take_frames(run, &in, e);
-    }
-    return r < 0 ? r : 0;
+    return frames_bad(e);
 }
 
 /* Text when it is text, else base64. What was cut by our limit may end in half a character: drop that half. */
@@ -317,7 +253,7 @@ int run_handler(struct http_request *req, struct err *e)
     }
     r = start_command(req, &run, &call, e);
     if (r == 0) {
-        r = collect(&run, call, e);
+        r = frames_follow(call, take_frame, &run, e);
     }
     return r < 0 ? r : reply_run(req, &run, e);
 }

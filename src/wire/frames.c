@@ -45,6 +45,24 @@ int frame_parse(const void *data, size_t len, struct frame *ret, size_t *ret_use
     return 0;
 }
 
+int frames_take(struct buf *b, frame_fn *each, void *ctx)
+{
+    struct frame f;
+    size_t used = 0;
+    int r = 0;
+
+    ASSERT(b && each);
+    while (r == 0 && b->len > 0) {
+        r = frame_parse(b->data, b->len, &f, &used);
+        if (r < 0) {
+            return r == -EAGAIN ? 0 : r;
+        }
+        r = each(ctx, &f);
+        buf_consume(b, used);
+    }
+    return r;
+}
+
 void frame_head(enum frame_type type, size_t len, uint8_t ret[static FRAME_HEAD_LEN])
 {
     ASSERT(frame_type_known((uint8_t)type) && len <= FRAME_PAYLOAD_MAX);

@@ -40,6 +40,13 @@ struct frame {
  * type, non-zero filling, too long, a keepalive that is not empty). *ret_used is its size, head included.
  */
 MUST_CHECK int frame_parse(const void *data, size_t len, struct frame *ret, size_t *ret_used);
+/* 0: go on; else frames_take() returns this at once. The frame is borrowed for the call. */
+typedef int frame_fn(void *ctx, const struct frame *f);
+/*
+ * Takes all whole frames off the front of b, one by one. 0: what is left is no whole frame; -EPROTO: it is none at all;
+ * else what each() returned, with its frame taken.
+ */
+MUST_CHECK int frames_take(struct buf *b, frame_fn *each, void *ctx);
 /* The head of a frame whose payload of len bytes (at most FRAME_PAYLOAD_MAX) follows. */
 void frame_head(enum frame_type type, size_t len, uint8_t ret[static FRAME_HEAD_LEN]);
 /* A whole frame onto b. -E2BIG: too long for a frame or for b. */

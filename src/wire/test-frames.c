@@ -49,4 +49,32 @@ static void ceilings_hold(void)
     CHECK_INT(frame_add(&b, FRAME_STDOUT, big, sizeof(big) - 1), 0);
 }
 
-TEST_MAIN(T(what_is_printed_is_parsed), T(what_is_no_frame_is_refused), T(ceilings_hold))
+static int count_until_end(void *ctx, const struct frame *f)
+{
+    *(int *)ctx += 1;
+    return f->type == FRAME_END ? 7 : 0;
+}
+
+static void whole_frames_are_taken_and_the_rest_stays(void)
+{
+    cleanup_buf struct buf b = BUF_INIT(1000);
+    int n = 0;
+
+    CHECK_INT(frames_take(&b, count_until_end, &n), 0);
+    CHECK_INT(frame_add(&b, FRAME_STDOUT, "ab", 2), 0);
+    CHECK_INT(frame_add(&b, FRAME_STDERR, "", 0), 0);
+    CHECK_INT(buf_add(&b, "E\0\0\0\0\0\0\2{", 9), 0);
+    CHECK_INT(frames_take(&b, count_until_end, &n), 0);
+    CHECK_INT(n, 2);
+    CHECK_MEM(b.data, "E\0\0\0\0\0\0\2{", 9);
+    CHECK_INT(buf_add(&b, "}O", 2), 0);
+    CHECK_INT(frames_take(&b, count_until_end, &n), 7);
+    CHECK_INT(n, 3);
+    CHECK_INT(b.len, 1); /* what comes after it was not looked at */
+    CHECK_INT(buf_add(&b, "\1\0\0\0\0\0\0", 7), 0);
+    CHECK_INT(frames_take(&b, count_until_end, &n), -EPROTO);
+    CHECK_INT(n, 3);
+}
+
+TEST_MAIN(T(what_is_printed_is_parsed), T(what_is_no_frame_is_refused), T(ceilings_hold),
+          T(whole_frames_are_taken_and_the_rest_stays))

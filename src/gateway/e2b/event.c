@@ -185,23 +185,24 @@ static int take_frame(struct event_stream *s, const struct frame *f)
     return 0;
 }
 
+/* 1: it was the last one, and what comes after it does not matter. */
+static int take_and_end(void *ctx, const struct frame *f)
+{
+    struct event_stream *s = ctx;
+    int r = take_frame(s, f);
+
+    return r == 0 && s->ended ? 1 : r;
+}
+
 int event_stream_feed(struct event_stream *s, const void *data, size_t len)
 {
-    struct frame f;
-    size_t used = 0;
     int r;
 
     ASSERT(len <= FEED_MAX);
     r = buf_add(&s->in, data, len);
-    while (r == 0 && !s->ended) {
-        r = frame_parse(buf_str(&s->in), s->in.len, &f, &used);
-        if (r == -EAGAIN) {
-            return 0;
-        }
-        if (r == 0) {
-            r = take_frame(s, &f);
-            buf_consume(&s->in, used);
-        }
+    if (r < 0 || s->ended) {
+        return r;
     }
-    return r;
+    r = frames_take(&s->in, take_and_end, s);
+    return r < 0 ? r : 0;
 }

@@ -5,8 +5,8 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "gateway/e2b/box.h"
+#include "gateway/frames.h"
 #include "http/client.h"
-#include "wire/frames.h"
 #include "wire/url.h"
 
 #include <stdio.h>
@@ -223,15 +223,11 @@ struct following {
     json_t *end; /* owned: the command at its end */
 };
 
-static int bad_stream(struct err *e)
-{
-    return err_set(e, -EPROTO, "bad_answer",
-                   "the sandbox's daemon sent what is no stream of frames");
-}
-
 /* 1: that was the last one. */
-static int take_frame(struct following *f, const struct frame *frame, struct err *e)
+static int take_frame(void *ctx, const struct frame *frame, struct err *e)
 {
+    struct following *f = ctx;
+
     switch (frame->type) {
     case FRAME_STDOUT:
     case FRAME_STDERR:
@@ -241,61 +237,17 @@ static int take_frame(struct following *f, const struct frame *frame, struct err
         }
         return 0;
     case FRAME_END:
-        return json_parse_untrusted(frame->payload, frame->len, &f->end, NULL) < 0 ? bad_stream(e)
+        return json_parse_untrusted(frame->payload, frame->len, &f->end, NULL) < 0 ? frames_bad(e)
                                                                                    : 1;
     case FRAME_ERROR:
-        return err_set(e, -ECONNRESET, "stream_cut", "the command's output broke");
+        return frames_error(frame, e);
     case FRAME_START:
     case FRAME_GAP:
     case FRAME_PTY:
     case FRAME_KEEPALIVE:
         return 0;
     }
-    return bad_stream(e);
-}
-
-static int take_frames(struct following *f, struct buf *in, struct err *e)
-{
-    struct frame frame;
-    size_t used = 0;
-    int r = 0;
-
-    while (r == 0 && in->len > 0) {
-        r = frame_parse(in->data, in->len, &frame, &used);
-        if (r == -EAGAIN) {
-            return 0;
-        }
-        if (r < 0) {
-            return bad_stream(e);
-        }
-        r = take_frame(f, &frame, e);
-        buf_consume(in, used);
-    }
-    return r;
-}
-
-static int follow(struct following *f, struct http_call *call, struct err *e)
-{
-    cleanup_buf struct buf in = BUF_INIT(FRAME_PAYLOAD_MAX * 2u);
-    void *room = NULL;
-    ssize_t n;
-    int r = 0;
-
-    while (r == 0) {
-        r = buf_reserve(&in, 65536, &room);
-        if (r < 0) {
-            return bad_stream(e);
-        }
-        n = http_call_read(call, room, 65536, e);
-        if (n <= 0) {
-            return n < 0 ? (int)n
-                         : err_set(e, -ECONNRESET, "stream_cut",
-                                   "the command's output ended without its result");
-        }
-        buf_commit(&in, (size_t)n);
-        r = take_frames(f, &in, e);
-    }
-    return r < 0 ? r : 0;
+    return frames_bad(e);
 }
 
 static json_t *command_body(const struct builder_command *c)
@@ -382,7 +334,7 @@ static int note_started(struct builder *b, struct http_call *call, struct err *e
     }
     id = json_get_string(object, "id", "");
     if (!id_valid(ID_COMMAND, id)) {
-        return bad_stream(e);
+        return frames_bad(e);
     }
     snprintf(b->started, sizeof(b->started), "%s", id);
     return 0;
@@ -430,7 +382,7 @@ int builder_check_started(struct builder *b, builder_output_fn *output, void *ct
     }
     len = (size_t)r;
     r = ask_started(b, "/output", &said, e);
-    r = r < 0 ? r : follow(&f, said, e);
+    r = r < 0 ? r : frames_follow(said, take_frame, &f, e);
     json_decref(f.end);
     return r < 0 ? r
                  : err_set(e, -ECHILD, "start_failed", "the start command exited with %zu", len);
@@ -450,7 +402,7 @@ int builder_run(struct builder *b, const struct builder_command *command, int *r
         *ret_exit = 0;
         return note_started(b, call, e);
     }
-    r = follow(&f, call, e);
+    r = frames_follow(call, take_frame, &f, e);
     if (r == 0) {
         r = status_of(f.end, e);
     }
