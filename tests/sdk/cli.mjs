@@ -1,24 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The unmodified command line of E2B.
-import { execFile } from 'node:child_process'
-import { mkdtempSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { join } from 'node:path'
-import { promisify } from 'node:util'
 import { Sandbox } from 'e2b'
 import { create } from './box.mjs'
+import { e2b } from './program.mjs'
 import { assert, fails, test } from './tap.mjs'
-
-const run = promisify(execFile)
-const program = join(createRequire(import.meta.url).resolve('@e2b/cli/package.json'), '../dist/index.js')
-
-async function e2b(...args) {
-  const home = mkdtempSync(join(process.env.SPACE_E2E_TMP ?? '/tmp', 'home-'))
-  const running = run(process.execPath, [program, ...args], { env: { ...process.env, HOME: home, NO_COLOR: '1' } })
-  running.child.stdin.end() // exec passes it on to the command, to its end
-  return (await running).stdout
-}
 
 test('e2b sandbox: list, info, exec, metrics, logs, pause, resume, kill', async () => {
   const sandbox = await create({ timeoutMs: 600_000, metadata: { by: 'cli' } })
