@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a connection that is looked into: TLS, then request after request. */
-#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
 #include "credential/secret.h"
 #include "network/intercept-internal.h"
-
-#define STACK_KEEP 8192u
-#define TRIM_EVERY_NS NS_PER_S
 
 struct io_wait intercept_wait(const struct intercept_conn *c, uint64_t ms)
 {
@@ -109,48 +104,16 @@ static struct exchange *exchange_new(struct intercept_conn *c)
     return x;
 }
 
-/* A handshake goes deep into the stack; what it has touched down there is not needed while nothing happens. */
-static void trim_stack(void)
-{
-    pthread_attr_t attr;
-    void *low = NULL;
-    size_t size = 0;
-    char here;
-    uintptr_t end = ((uintptr_t)&here - STACK_KEEP) & ~(uintptr_t)(STACK_KEEP - 1);
-
-    if (pthread_getattr_np(pthread_self(), &attr) != 0) {
-        return;
-    }
-    if (pthread_attr_getstack(&attr, &low, &size) == 0 && end > (uintptr_t)low) {
-        IGNORE_RESULT(madvise(low, end - (uintptr_t)low, MADV_DONTNEED)); /* it only saves memory */
-    }
-    pthread_attr_destroy(&attr);
-}
-
-/* The allocator keeps what lies between things that are in use; now and then it is told to give it back. */
-static void trim_heap(void)
-{
-    static uint64_t next_ns;
-    uint64_t now = clock_now_ns();
-    uint64_t next = __atomic_load_n(&next_ns, __ATOMIC_RELAXED);
-
-    if (now >= next && __atomic_compare_exchange_n(&next_ns, &next, now + TRIM_EVERY_NS, false,
-                                                   __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-        malloc_trim(0);
-    }
-}
-
-/* Between requests: the guest is silent for a while. What the next one does not need is given back. */
-static void wait_awhile(struct intercept_conn *c)
+/* Between requests: has the guest been silent for a while? What the next one does not need is given back. */
+static bool is_idle(struct intercept_conn *c)
 {
     struct io_wait wait = intercept_wait(c, INTERCEPT_SPARE_MS);
 
     if (io_buffered(&c->guest) || io_wait(&c->guest, POLLIN, &wait) != -ETIMEDOUT) {
-        return;
+        return false;
     }
     intercept_disconnect(c);
-    trim_stack();
-    trim_heap();
+    return true;
 }
 
 /* Waits for a head. 0: there is one of *ret_len bytes in guest.in. -ENODATA: the guest has closed in between. */
@@ -160,7 +123,6 @@ static int read_head(struct intercept_conn *c, size_t *ret_len)
     struct http1_scan scan = {0};
     bool begun = false;
 
-    wait_awhile(c);
     for (;;) {
         ssize_t n;
         int r = http1_scan(&scan, io_data(&c->guest), c->guest.in_len, ret_len);
@@ -412,7 +374,8 @@ static void mirror_server(struct intercept_conn *c, struct err *ret_why)
     }
 }
 
-void intercept_conn_run(struct intercept_conn *c)
+/* true: there may be requests; else it is over. */
+static bool begin(struct intercept_conn *c)
 {
     struct log_ctx ctx = {.sandbox = c->target.owner.sandbox};
     struct err no_server = {0};
@@ -420,20 +383,38 @@ void intercept_conn_run(struct intercept_conn *c)
 
     mirror_server(c, &no_server);
     if (no_server.code == -ECANCELED) {
-        return;
+        return false;
     }
     if (c->target.is_tls && start_tls(c, &e) < 0) {
         log_info(&ctx, "TLS with the guest for %s: %s", c->target.name, e.msg);
-        return;
+        return false;
     }
     if (c->target.is_tls && io_tls_is_http2(&c->guest)) {
         intercept_http2_run(c, c->connected ? NULL : &no_server);
-        return;
+        return false;
     }
     if (c->connected && io_tls_is_http2(&c->server)) {
         intercept_disconnect(c); /* the guest would not have it after all */
     }
-    while (serve_next(c)) {
+    return true;
+}
+
+bool intercept_conn_run(struct intercept_conn *c)
+{
+    bool was_parked = c->parked;
+
+    c->parked = false;
+    if (!was_parked && !begin(c)) {
+        return false;
+    }
+    for (;;) {
+        if (!was_parked && is_idle(c)) {
+            return true;
+        }
+        was_parked = false;
+        if (!serve_next(c)) {
+            return false;
+        }
         io_trim(&c->guest);
         if (c->connected) {
             io_trim(&c->server);

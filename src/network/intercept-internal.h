@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the interceptor. Each connection has a thread of its own, which runs straight-line code:
+ * Inside the interceptor. Each connection that is not idle has a thread of its own, which runs straight-line code:
  *
  *     TLS with the guest (leaf) -> { head -> judge -> plan -> server -> bodies both ways }... -> closed
  *
@@ -21,7 +21,7 @@
 
 /* A client that keeps a connection open without using it. */
 #define INTERCEPT_IDLE_MS 90000u
-/* After that, its connection to the server is closed: the next request makes another. */
+/* After that, its connection to the server is closed and its thread ends: the next request makes others. */
 #define INTERCEPT_SPARE_MS 10000u
 /* From the first byte of a head to its end. */
 #define INTERCEPT_HEAD_MS 15000u
@@ -58,6 +58,9 @@ struct intercept_conn {
     bool server_used;                  /* it has served a request before */
     char host[NETPOLICY_NAME_MAX + 8]; /* the Host field for the server */
     struct exchange *now;              /* borrowed: HTTP/1.1's request; NULL: none, or HTTP/2 */
+    bool parked;                       /* no thread has it, or it was so until now */
+    uint64_t parked_until_ns;          /* guarded by the interceptor's lock, as the next */
+    TAILQ_ENTRY(intercept_conn) park_entry;
     TAILQ_ENTRY(intercept_conn) entry;
 };
 TAILQ_HEAD(intercept_conns, intercept_conn);
@@ -84,6 +87,13 @@ struct intercept {
     size_t n_conns;
     struct intercept_want *wants; /* owned */
     size_t n_wants;
+    struct intercept_conns parked; /* the oldest first */
+    uint64_t trim_at_ns;           /* DEADLINE_NEVER: nothing was parked since */
+
+    pthread_t parker;
+    int park_fd;      /* owned: an epoll of what is parked */
+    int park_wake_fd; /* owned */
+    bool park_over;   /* atomic */
 
     pthread_t watcher; /* keeps wants as the credential manager has them */
     int stop_fd;       /* owned: ends the watcher */
@@ -118,10 +128,25 @@ struct exchange {
     char *chunk; /* owned: INTERCEPT_CHUNK bytes */
 };
 
+/* ---- intercept.c ---- */
+
+/* Under the lock. 0, or a negative errno. */
+MUST_CHECK int intercept_start_thread(struct intercept_conn *c);
+/* Tells, and frees it. From any thread, without the lock. */
+void intercept_conn_end(struct intercept_conn *c);
+
+/* ---- intercept-park.c ---- */
+
+MUST_CHECK int intercept_park_start(struct intercept *in, struct err *e);
+/* Nothing may be parked any more. */
+void intercept_park_stop(struct intercept *in);
+/* Takes it from the calling thread, which may not touch it again; false: it cannot be taken. */
+MUST_CHECK bool intercept_park(struct intercept_conn *c);
+
 /* ---- intercept-conn.c ---- */
 
-/* The whole life of a connection; the thread's function. */
-void intercept_conn_run(struct intercept_conn *c);
+/* The life of a connection, from its begin or from where it was parked. true: it is idle; else it is over. */
+MUST_CHECK bool intercept_conn_run(struct intercept_conn *c);
 struct io_wait intercept_wait(const struct intercept_conn *c, uint64_t ms);
 /* Before it is closed: what the guest is still sending would make the kernel throw our last words away. */
 void intercept_linger(struct intercept_conn *c);

@@ -133,6 +133,7 @@ int intercept_new(const struct intercept_opts *opts, struct intercept **ret, str
     int r;
 
     TAILQ_INIT(&in->conns);
+    in->park_fd = in->park_wake_fd = FD_NONE;
     pthread_mutex_init(&in->lock, NULL);
     pthread_cond_init(&in->ended, NULL);
     in->max_connections = opts->max_connections ? opts->max_connections : MAX_CONNECTIONS;
@@ -141,7 +142,8 @@ int intercept_new(const struct intercept_opts *opts, struct intercept **ret, str
         in->stop_fd = FD_NONE;
         return err_wrap(e, -errno, "making an eventfd");
     }
-    r = credential_client_new(opts->credential_url, &in->credentials, e);
+    r = intercept_park_start(in, e);
+    r = r < 0 ? r : credential_client_new(opts->credential_url, &in->credentials, e);
     r = r < 0 ? r : leaves_new(in->credentials, &in->leaves, e);
     r = r < 0 ? r : io_tls_client_context(opts->ca_file, &in->client_tls, e);
     if (r < 0) {
@@ -171,6 +173,7 @@ void intercept_free(struct intercept *in)
         IGNORE_RESULT(eventfd_write(in->stop_fd, 1)); /* a counter of 0 takes 1 */
         pthread_join(in->watcher, NULL);
     }
+    intercept_park_stop(in);
     SSL_CTX_free(in->client_tls);
     leaves_free(in->leaves);
     credential_client_free(in->credentials);
@@ -194,12 +197,10 @@ static void conn_free(struct intercept_conn *c)
     free(c);
 }
 
-static void *conn_thread(void *arg)
+void intercept_conn_end(struct intercept_conn *c)
 {
-    struct intercept_conn *c = arg;
     struct intercept *in = c->in;
 
-    intercept_conn_run(c);
     c->result.credential = c->credential[0] ? c->credential : NULL;
     c->result.refused = c->refused[0] ? c->refused : NULL;
     c->target.done(c->target.done_arg, &c->result);
@@ -209,10 +210,22 @@ static void *conn_thread(void *arg)
     conn_free(c);
     pthread_cond_broadcast(&in->ended);
     pthread_mutex_unlock(&in->lock);
+}
+
+static void *conn_thread(void *arg)
+{
+    struct intercept_conn *c = arg;
+
+    do {
+        if (!intercept_conn_run(c)) {
+            intercept_conn_end(c);
+            return NULL;
+        }
+    } while (!intercept_park(c));
     return NULL;
 }
 
-static int start_thread(struct intercept_conn *c)
+int intercept_start_thread(struct intercept_conn *c)
 {
     pthread_attr_t attr;
     pthread_t thread;
@@ -279,7 +292,7 @@ int intercept_accept(struct intercept *in, int client_fd, const struct intercept
     c->target.policy = c->policy;
     set_host(c);
     pthread_mutex_lock(&in->lock);
-    r = in->n_conns >= in->max_connections ? -EMFILE : start_thread(c);
+    r = in->n_conns >= in->max_connections ? -EMFILE : intercept_start_thread(c);
     if (r == 0) {
         TAILQ_INSERT_TAIL(&in->conns, c, entry);
         in->n_conns++;

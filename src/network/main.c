@@ -24,6 +24,7 @@
 
 #include <fcntl.h>
 #include <getopt.h>
+#include <malloc.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -224,6 +225,8 @@ int main(int argc, char **argv)
     struct options options = {.run_dir = "/run/space", .peer_user = "space-sandbox"};
     struct err e = {0};
 
+    /* Eight for each processor is the default: what is free in one of them is of no use to the others. */
+    mallopt(M_ARENA_MAX, (int)sysconf(_SC_NPROCESSORS_ONLN));
     log_init(PROGRAM);
     figures_register();
     if (read_options(argc, argv, &options) < 0) {

@@ -683,6 +683,31 @@ def dropping_ends_what_is_open():
     equal(guest.all(), b"")
 
 
+def silent_connections_have_no_thread_and_come_back():
+    closed = threading.Semaphore(0)
+
+    def first(_server, request):
+        request.reply(b"first")
+        if not request.conn.recv(1):
+            closed.release()
+        return "close"
+
+    def threads():
+        return len(os.listdir("/proc/%d/task" % W.between.process.pid))
+    W.good_server.routes["/first"] = first
+    guests = [W.guest() for _ in range(2)]
+    for guest in guests:
+        equal(guest.get("/first")[2], b"first")
+    before = threads()
+    for _ in guests:
+        check(closed.acquire(timeout=WAIT_S), "the server's connection is kept for ever")
+    until(lambda: threads() <= before - 2, "the threads of two silent connections end")
+    equal(guests[0].get("/second")[2], b"hello /second")
+    equal(guests[0].get("/third")[2], b"hello /third")
+    W.between.drop()
+    equal([g.all() for g in guests], [b"", b""], "what is dropped")
+
+
 def plain_http_is_judged_but_gets_no_secret():
     made = W.add("plain", {"type": "bearer"}, port=W.plain_server.port, host="plain.example.com")
     guest = Guest(W.between.ports["+plain.example.com"], None)
@@ -812,7 +837,8 @@ CASES = [
     framing_that_two_parsers_could_read_differently_is_refused, answers_that_two_parsers_could_read_differently_are_refused,
     names_must_agree, policy_judges_each_request, servers_that_cannot_be_verified_get_nothing, interim_answers_and_expect,
     large_bodies_pass_in_constant_memory, kept_connections_that_the_server_closes_are_replaced, websocket_is_bytes_after_101,
-    dropping_ends_what_is_open, plain_http_is_judged_but_gets_no_secret, curl_and_requests_get_through,
+    dropping_ends_what_is_open, silent_connections_have_no_thread_and_come_back,
+    plain_http_is_judged_but_gets_no_secret, curl_and_requests_get_through,
     everything_is_there_after_a_crash, the_audit_log_tells_when_it_was_changed,
 ]
 
