@@ -411,18 +411,23 @@ void sandbox_print_object(struct cli *cli, json_t *object)
     }
 }
 
-/* How old is what is in the object store? Nothing is shown where nothing is, or nobody can tell. */
+/* How old is what is in the object store, and with it what a lost node would cost? Nothing is shown when nobody can tell. */
 static void print_stored(struct cli *cli, const char *id)
 {
     cleanup_free char *target = xasprintf("/v1/sandboxes/%s/stored", id);
     cleanup_json json_t *stored = NULL;
+    struct err e = {0};
     char age[32];
+    int r = cli_call(cli, "GET", target, /* body */ NULL, &stored, &e);
 
-    if (cli_call(cli, "GET", target, /* body */ NULL, &stored, /* e */ NULL) == 0) {
+    if (r == 0) {
         ui_age((uint64_t)MAX(json_get_int(stored, "age_ms", 0), (int64_t)0) / 1000, age,
                sizeof(age));
         printf("%s%-16s%s  %s ago\n", ui_out_colour(&cli->ui, UI_DIM), "stored",
                ui_out_colour(&cli->ui, UI_PLAIN), age);
+    } else if (str_eq(e.reason, "not_stored")) {
+        printf("%s%-16s%s  never: it is on its node alone\n", ui_out_colour(&cli->ui, UI_DIM),
+               "stored", ui_out_colour(&cli->ui, UI_PLAIN));
     }
 }
 

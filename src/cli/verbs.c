@@ -531,7 +531,8 @@ const struct verb verbs[] = {
             "POLICY is NAME=VALUE,... or the name of a JSON file; what it does not name stays as it is. disk_every_s and "
             "full_every_s: a snapshot that often. keep_hour, keep_day, keep_week, keep_month: how many of each age stay. "
             "idle_pause_s: pause when idle for so long, until the next request. recover: memory, disk or none, when its "
-            "machine ended by itself. before_commands=disk: a snapshot before each command. Times take a unit.",
+            "machine ended by itself. before_commands=disk: a snapshot before each command. backup_every_s: its state goes to "
+            "the object store that often. cold_restore=refuse: rather suspended than afresh from its disk. Times take a unit.",
         .examples = "space policy s4k2 disk_every_s=5m,full_every_s=1h,idle_pause_s=10m",
         .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 2},
     },

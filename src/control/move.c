@@ -9,7 +9,7 @@
  * whose row names another node, the reconciler removes.
  *
  * Memory first: as long as there is a choice, nodes are asked to refuse when they cannot run the memory; only when all
- * have, one may start it afresh from its disk.
+ * have, one may start it afresh from its disk, if its policy (cold_restore) lets it.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -28,6 +28,7 @@ struct restore {
     struct place place; /* the search; not used where there is nothing to choose */
     bool chooses;
     bool memory_first;
+    bool memory_only;               /* by its policy */
     char node[SANDBOX_NODE_SIZE];   /* which is asked */
     char was_on[SANDBOX_NODE_SIZE]; /* before */
     struct fleet_origin origin;     /* what its memory is likely to need */
@@ -56,7 +57,8 @@ static void init_restore(struct restore *rs, struct control *c, const struct san
     rs->c = c;
     rs->id = seen->id;
     rs->chooses = elsewhere || fleet_chooses(c->fleet);
-    rs->memory_first = rs->chooses;
+    rs->memory_only = seen->policy.cold_restore == POLICY_COLD_REFUSE;
+    rs->memory_first = rs->chooses || rs->memory_only;
     snprintf(rs->was_on, sizeof(rs->was_on), "%s",
              seen->node[0] ? seen->node : fleet_home(c->fleet));
     memcpy(rs->node, rs->was_on, sizeof(rs->node));
@@ -81,7 +83,7 @@ static int next_node(struct restore *rs)
     if (place_next(&rs->place, rs->node) == 1) {
         return 1;
     }
-    if (!rs->memory_first) {
+    if (!rs->memory_first || rs->memory_only) {
         return 0;
     }
     rs->memory_first = false; /* again, all of them */

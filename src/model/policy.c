@@ -9,6 +9,7 @@
 
 static const char *const recover_names[] = {"memory", "disk", "none", NULL};
 static const char *const before_names[] = {"none", "disk", NULL};
+static const char *const cold_names[] = {"allow", "refuse", NULL};
 
 /* Every number of a policy: its name, its place, its bounds. */
 static const struct {
@@ -20,6 +21,7 @@ static const struct {
 } numbers[] = {
     {"disk_every_s", offsetof(struct policy, disk_every_s), 5, 31536000, 0},
     {"full_every_s", offsetof(struct policy, full_every_s), 30, 31536000, 0},
+    {"backup_every_s", offsetof(struct policy, backup_every_s), 30, 31536000, 0},
     {"keep_hour", offsetof(struct policy, keep_hour), 1, 1000, 12},
     {"keep_day", offsetof(struct policy, keep_day), 1, 1000, 24},
     {"keep_week", offsetof(struct policy, keep_week), 1, 1000, 7},
@@ -79,6 +81,18 @@ static int read_before(json_t *value, struct policy *p, struct err *e)
     return 0;
 }
 
+static int read_cold(json_t *value, struct policy *p, struct err *e)
+{
+    int word = find_word(cold_names, value);
+
+    if (word < 0) {
+        return err_field(e, -EINVAL, "invalid_field", "cold_restore",
+                         "'cold_restore' must be 'allow' or 'refuse'");
+    }
+    p->cold_restore = (enum policy_cold)word;
+    return 0;
+}
+
 static int read_number(const char *name, json_t *value, struct policy *p, struct err *e)
 {
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
@@ -103,6 +117,9 @@ static int read_field(const char *name, json_t *value, struct policy *p, struct 
 {
     if (str_eq(name, "recover")) {
         return read_recover(value, p, e);
+    }
+    if (str_eq(name, "cold_restore")) {
+        return read_cold(value, p, e);
     }
     return str_eq(name, "before_commands") ? read_before(value, p, e)
                                            : read_number(name, value, p, e);
@@ -139,6 +156,7 @@ json_t *policy_to_json(const struct policy *policy)
     }
     json_object_set_new(out, "recover", json_string(recover_names[policy->recover]));
     json_object_set_new(out, "before_commands", json_string(before_names[policy->before_commands]));
+    json_object_set_new(out, "cold_restore", json_string(cold_names[policy->cold_restore]));
     return out;
 }
 
@@ -152,7 +170,8 @@ bool policy_equal(const struct policy *a, const struct policy *b)
             return false;
         }
     }
-    return left.recover == right.recover && left.before_commands == right.before_commands;
+    return left.recover == right.recover && left.before_commands == right.before_commands &&
+           left.cold_restore == right.cold_restore;
 }
 
 struct tier {

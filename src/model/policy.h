@@ -29,9 +29,16 @@ enum policy_before {
     POLICY_BEFORE_DISK
 };
 
+/* Brought back on a node that cannot run its memory: afresh from its disk, or not at all. */
+enum policy_cold {
+    POLICY_COLD_ALLOW,
+    POLICY_COLD_REFUSE
+};
+
 struct policy {
     uint32_t disk_every_s; /* 0: no snapshots by schedule */
     uint32_t full_every_s;
+    uint32_t backup_every_s; /* 0: its state goes to the object store only when it is suspended */
     uint32_t keep_hour;
     uint32_t keep_day;
     uint32_t keep_week;
@@ -39,6 +46,7 @@ struct policy {
     uint32_t idle_pause_s; /* 0: never */
     enum policy_recover recover;
     enum policy_before before_commands;
+    enum policy_cold cold_restore;
 };
 
 struct policy policy_default(void);

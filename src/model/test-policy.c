@@ -26,6 +26,8 @@ static void fields_are_checked_and_named(void)
                  {"{\"recover\":\"yes\"}", "recover"},
                  {"{\"before_commands\":\"full\"}", "before_commands"},
                  {"{\"before_commands\":1}", "before_commands"},
+                 {"{\"cold_restore\":\"no\"}", "cold_restore"},
+                 {"{\"backup_every_s\":29}", "backup_every_s"},
                  {"{\"color\":1}", "color"}};
     struct policy p;
     struct err e = {0};
@@ -49,6 +51,8 @@ static void a_policy_survives_json(void)
     p.full_every_s = 600;
     p.recover = POLICY_RECOVER_NONE;
     p.before_commands = POLICY_BEFORE_DISK;
+    p.cold_restore = POLICY_COLD_REFUSE;
+    p.backup_every_s = 600;
     json = policy_to_json(&p);
     CHECK_INT(policy_from_json(json, &back, NULL), 0);
     CHECK_MEM(&p, &back, sizeof(p));

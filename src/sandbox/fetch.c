@@ -8,6 +8,7 @@
 #include "sandbox/checkpoint.h"
 #include "sandbox/history.h"
 #include "sandbox/lifecycle.h"
+#include "sandbox/parts.h"
 #include "sandbox/rollback.h"
 #include "sandbox/suspend.h"
 #include "volume/client.h"
@@ -177,7 +178,7 @@ static int get_parts(struct fetching *f, struct resident *res, struct err *e)
     p.memory.fd = checkpoint.memory_fd;
     p.device.fd = checkpoint.device_fd;
     /* The volume manager looks whether they are the ones. */
-    suspend_open_images(res, &p.disk.base_fd, &p.memory.base_fd);
+    parts_open_images(res, &p.disk.base_fd, &p.memory.base_fd);
     files[0] = p.disk;
     files[1] = p.memory;
     files[2] = p.device;

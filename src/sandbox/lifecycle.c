@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/lifecycle.h"
+#include "sandbox/backup.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -246,6 +247,7 @@ static int delete (struct resident *res, bool keep_stored, struct err *e)
 
     __atomic_store_n(&res->unwanted, true, __ATOMIC_RELAXED); /* a transfer ends soon then */
     pthread_mutex_lock(&res->op);
+    backup_end(res);
     if (!res->gone) {
         if (keep_stored) { /* a crash in between must not forget it either */
             res->record.durable_at_ms = 0;

@@ -17,6 +17,7 @@ static void resident_free(struct resident *res)
     record_done(&res->record);
     usage_done(&res->usage);
     pthread_mutex_destroy(&res->lock);
+    pthread_mutex_destroy(&res->transfer);
     pthread_mutex_destroy(&res->op);
     free(res);
 }
@@ -58,6 +59,7 @@ static struct resident *resident_new(struct node *node, const struct record *rec
     res->disk_fd = FD_NONE;
     pthread_mutex_init(&res->op, NULL);
     pthread_mutex_init(&res->lock, NULL);
+    pthread_mutex_init(&res->transfer, NULL);
     return res;
 }
 

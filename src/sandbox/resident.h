@@ -32,9 +32,12 @@ struct resident {
     pthread_mutex_t op;
     struct snapshot *snapshots; /* owned: newest first; guarded by op, as what follows */
     struct trace trace;
-    bool wants_thinning; /* its policy may want fewer snapshots: see retention.h */
-    bool wants_recovery; /* its machine ended by itself: see recovery.h */
-    bool unwanted;       /* atomic: a deletion waits for what is under way */
+    bool wants_thinning;      /* its policy may want fewer snapshots: see retention.h */
+    bool wants_recovery;      /* its machine ended by itself: see recovery.h */
+    bool unwanted;            /* atomic: a deletion waits for what is under way */
+    bool backup_unwanted;     /* atomic: whoever holds op waits for its end; see backup.h */
+    uint64_t backup_again_ms; /* when the next one is due; 0: as the record says */
+    pthread_mutex_t transfer; /* of a backup under way; begun with op held, ended without */
     unsigned recovery_tries;
     uint64_t recovery_since_ms;
     /* The scheduler's own: its last look for idleness, what it saw then, and when the guest last worked. */

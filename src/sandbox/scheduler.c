@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "sandbox/backup.h"
 #include "sandbox/bring.h"
 #include "sandbox/disk.h"
 #include "sandbox/guest.h"
@@ -17,6 +18,8 @@
 
 #define LOOK_EVERY_S 1
 #define WORKERS 4
+/* Uploads at a time, of threads that do nothing else: bytes that travel hold up no snapshot. */
+#define BACKUPS 2
 #define CLOCK_EVERY_MS (60ull * 60 * 1000)
 #define IDLE_LOOK_MS 5000
 /* How long the control plane has to end a sandbox itself, or to say that its life is longer. */
@@ -30,7 +33,8 @@
 
 struct worker {
     struct scheduler *scheduler; /* borrowed: it is part of it */
-    unsigned index;
+    unsigned index;              /* among those of its kind */
+    void (*look)(struct worker *w);
     pthread_t thread;
 };
 
@@ -39,7 +43,7 @@ struct scheduler {
     /* The first worker's own: the pool has been full, and what was free when somebody was stopped. */
     bool was_full;
     uint64_t stopped_at_bytes;
-    struct worker workers[WORKERS];
+    struct worker workers[WORKERS + BACKUPS];
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t news;
     bool stop;
@@ -356,6 +360,30 @@ static void look(struct worker *w)
     }
 }
 
+static bool is_stopped(void *arg)
+{
+    struct scheduler *s = arg;
+    bool stop;
+
+    pthread_mutex_lock(&s->lock);
+    stop = s->stop;
+    pthread_mutex_unlock(&s->lock);
+    return stop;
+}
+
+static void look_for_backups(struct worker *w)
+{
+    struct scheduler *s = w->scheduler;
+
+    for (struct resident *res = resident_next_take(s->node, NULL); res;
+         res = resident_next_take(s->node, res)) {
+        if (res->number % BACKUPS == w->index && !tenure_fenced(s->node->tenure) &&
+            !is_stopped(s)) {
+            backup_look(res, clock_wall_ms(), is_stopped, s);
+        }
+    }
+}
+
 static void *scheduler_main(void *arg)
 {
     struct worker *w = arg;
@@ -366,7 +394,7 @@ static void *scheduler_main(void *arg)
         struct timespec until;
 
         pthread_mutex_unlock(&s->lock);
-        look(w);
+        w->look(w);
         pthread_mutex_lock(&s->lock);
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec += LOOK_EVERY_S;
@@ -385,8 +413,11 @@ struct scheduler *scheduler_start(struct node *node)
     s->node = node;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->news, NULL);
-    for (unsigned i = 0; i < WORKERS; i++) {
-        s->workers[i] = (struct worker){.scheduler = s, .index = i};
+    for (unsigned i = 0; i < ARRAY_SIZE(s->workers); i++) {
+        s->workers[i] =
+            i < WORKERS
+                ? (struct worker){.scheduler = s, .index = i, .look = look}
+                : (struct worker){.scheduler = s, .index = i - WORKERS, .look = look_for_backups};
         ASSERT(pthread_create(&s->workers[i].thread, NULL, scheduler_main, &s->workers[i]) == 0);
     }
     return s;
@@ -398,7 +429,7 @@ void scheduler_stop(struct scheduler *s)
     s->stop = true;
     pthread_cond_broadcast(&s->news);
     pthread_mutex_unlock(&s->lock);
-    for (unsigned i = 0; i < WORKERS; i++) {
+    for (unsigned i = 0; i < ARRAY_SIZE(s->workers); i++) {
         pthread_join(s->workers[i].thread, NULL);
     }
     pthread_cond_destroy(&s->news);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done without being asked: snapshots by each sandbox's policy, their thinning out with age, pausing of idle
+ * What is done without being asked: snapshots and backups (backup.h) by each sandbox's policy, their thinning out with age, pausing of idle
  * sandboxes, and making room when the pool runs short. A few threads share the sandboxes, one look a second; a
  * sandbox that is busy with an operation is left for the next look. A guest that does not answer costs the
  * others of its thread two seconds once in a while, and is then left alone for minutes.

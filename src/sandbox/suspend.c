@@ -5,13 +5,11 @@
 #include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "sandbox/base.h"
+#include "sandbox/backup.h"
 #include "sandbox/checkpoint.h"
-#include "sandbox/fresh.h"
-#include "sandbox/history.h"
 #include "sandbox/lifecycle.h"
+#include "sandbox/parts.h"
 #include "sandbox/pause.h"
-#include "sandbox/template.h"
 #include "volume/client.h"
 
 #include <fcntl.h>
@@ -21,120 +19,6 @@
 #include <unistd.h>
 
 #define ASK_DEADLINE_MS 30000
-
-/* ---- what goes to the store ---- */
-
-enum {
-    PART_META,
-    PART_DISK,
-    PART_MEMORY,
-    PART_DEVICE,
-    PART_COUNT_
-};
-
-struct parts {
-    struct archive_file files[PART_COUNT_]; /* the descriptors are owned */
-};
-
-static void parts_init(struct parts *p)
-{
-    static const char *const names[PART_COUNT_] = {"meta", "disk", "memory", "device"};
-
-    for (size_t i = 0; i < PART_COUNT_; i++) {
-        snprintf(p->files[i].name, sizeof(p->files[i].name), "%s", names[i]);
-        p->files[i].fd = FD_NONE;
-        p->files[i].base_fd = FD_NONE;
-    }
-}
-
-static void parts_done(struct parts *p)
-{
-    for (size_t i = 0; i < PART_COUNT_; i++) {
-        fd_close(p->files[i].fd);
-        fd_close(p->files[i].base_fd);
-    }
-}
-
-/* Record, snapshot and history, as JSON in a file that is nowhere. */
-static int make_meta(struct resident *res, const struct snapshot *snap, int *ret_fd, struct err *e)
-{
-    cleanup_json json_t *history = NULL;
-    cleanup_json json_t *root = NULL;
-    cleanup_free char *text = NULL;
-    cleanup_close int fd = memfd_create("space-meta", MFD_CLOEXEC);
-    int r = fd < 0 ? -errno : history_read(res, &history, e);
-
-    if (r < 0) {
-        return r;
-    }
-    pthread_mutex_lock(&res->lock);
-    root = json_pack("{s:o, s:o, s:O}", "record", record_to_json(&res->record), "snapshot",
-                     snapshot_to_json(snap), "history", history);
-    pthread_mutex_unlock(&res->lock);
-    text = json_text(root);
-    r = fs_write_all(fd, text, strlen(text));
-    if (r < 0) {
-        return err_wrap(e, r, "writing down the sandbox");
-    }
-    *ret_fd = TAKE_FD(fd);
-    return 0;
-}
-
-void suspend_open_images(struct resident *res, int *ret_disk_fd, int *ret_memory_fd)
-{
-    const struct record *rec = &res->record;
-    cleanup_template struct template t = {.disk_fd = FD_NONE};
-    struct base *base = NULL;
-
-    if (template_open(res->node, rec->template_name, &t, NULL) == 0 &&
-        template_fit_disk(res->node, &t, (uint64_t)rec->shape.disk_mib << 20, NULL) == 0) {
-        *ret_disk_fd = TAKE_FD(t.disk_fd);
-    }
-    if (base_get(res->node, rec->shape.vcpus, rec->shape.memory_mib, &base, NULL) == 0) {
-        int fd = fs_open_beneath(base->dir_fd, "memory", O_RDONLY, 0);
-
-        *ret_memory_fd = fd < 0 ? FD_NONE : fd;
-        base_put(res->node, base);
-    }
-}
-
-static int open_parts(struct resident *res, const struct snapshot *snap, struct parts *p,
-                      struct err *e)
-{
-    struct checkpoint_files files = {FD_NONE, FD_NONE};
-    int r = fresh_open_image(res->node, res->record.id, snap->n, &p->files[PART_DISK].fd, e);
-
-    if (r == 0) {
-        r = checkpoint_open(res->node, res->record.id, snap->n,
-                            (uint64_t)res->record.shape.memory_mib << 20, &files, e);
-    }
-    if (r < 0) {
-        return r;
-    }
-    p->files[PART_MEMORY].fd = files.memory_fd;
-    p->files[PART_DEVICE].fd = files.device_fd;
-    /* Without them they are stored whole: that the template is gone is no reason to refuse. */
-    suspend_open_images(res, &p->files[PART_DISK].base_fd, &p->files[PART_MEMORY].base_fd);
-    return make_meta(res, snap, &p->files[PART_META].fd, e);
-}
-
-static int store(struct resident *res, const struct snapshot *snap, json_t **ret, struct err *e)
-{
-    CLEANUP(parts_done) struct parts p;
-    struct volume_call call = {.op = "store",
-                               .organisation = res->record.org,
-                               .sandbox = res->record.id,
-                               .n_files = PART_COUNT_,
-                               .deadline_ns = deadline_in_ms(SUSPEND_DEADLINE_MS),
-                               .gone = resident_unwanted,
-                               .arg = res};
-    int r;
-
-    parts_init(&p);
-    call.files = p.files;
-    r = open_parts(res, snap, &p, e);
-    return r < 0 ? r : volume_call(res->node->volume_socket, &call, ret, e);
-}
 
 /* ---- the steps ---- */
 
@@ -184,6 +68,16 @@ static void take_back(struct resident *res, enum sandbox_state from, struct snap
     }
 }
 
+static int store(struct resident *res, const struct snapshot *snap, json_t **ret, struct err *e)
+{
+    CLEANUP(parts_done) struct parts p;
+    int r;
+
+    parts_init(&p);
+    r = parts_open(res, snap, &p, e);
+    return r < 0 ? r : parts_store(res, &p, resident_unwanted, res, ret, e);
+}
+
 static int up_to_stored(struct resident *res, struct snapshot **ret_made, json_t **ret,
                         struct err *e)
 {
@@ -220,6 +114,7 @@ static int suspend_steps(struct resident *res, json_t **ret, struct err *e)
     struct err later = {0};
     int r;
 
+    backup_end(res);
     res->record.durable_at_ms = clock_wall_ms(); /* whatever comes of it: deleting asks the store */
     r = resident_set_state(res, SANDBOX_STATE_SUSPENDING, NULL, RECORD_SURVIVES_PROCESS, e);
     if (r < 0) {

@@ -30,8 +30,6 @@ struct suspend_wish {
  */
 MUST_CHECK int suspend_sandbox(struct resident *res, const struct suspend_wish *wish, json_t **ret,
                                struct err *e);
-/* What its disk and its memory began as, to be closed by the caller; not touched where it is not here (any more). */
-void suspend_open_images(struct resident *res, int *ret_disk_fd, int *ret_memory_fd);
 /* Since when is it stored? {"modified_ms"}. -ENOENT "not_stored"; -EHOSTDOWN "volume_manager_unavailable". */
 MUST_CHECK int suspend_age(const struct node *node, const char *organisation, const char *id,
                            json_t **ret, struct err *e);

@@ -291,6 +291,30 @@ static void memory_that_fits_nowhere_starts_from_the_disk_in_the_end(void)
     CHECK_INT(fake_node_cold(t.node[0]) + fake_node_cold(t.node[1]) + fake_node_cold(t.node[2]), 1);
 }
 
+static void who_wants_memory_alone_stays_suspended(void)
+{
+    NODES_WORLD(t);
+    cleanup_free char *target = NULL;
+    char id[ID_SIZE];
+
+    world_make(&t.w, ALICE, id);
+    target = xasprintf("/v1/sandboxes/%s", id);
+    {
+        cleanup_answer struct answer a =
+            alice(&t.w, "PATCH", target, "{\"policy\":{\"cold_restore\":\"refuse\"}}");
+
+        CHECK_INT(a.status, 200);
+    }
+    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    for (int i = 0; i < NODES; i++) {
+        fake_node_differs(t.node[i]);
+    }
+    CHECK(post(&t, id, "/resume", NULL) >= 400);
+    check_state(&t, id, "suspended");
+    CHECK_INT(where(&t, id), -1);
+    CHECK_INT(fake_node_cold(t.node[0]) + fake_node_cold(t.node[1]) + fake_node_cold(t.node[2]), 0);
+}
+
 static void a_restore_whose_answer_is_lost_stays_on_its_node(void)
 {
     NODES_WORLD(t);
@@ -646,6 +670,7 @@ TEST_MAIN(T(a_creation_goes_where_room_is), T(a_full_node_passes_a_creation_on),
           T(what_a_sandbox_left_behind_goes_but_not_what_is_stored),
           T(suspended_here_resumes_there),
           T(memory_that_fits_nowhere_starts_from_the_disk_in_the_end),
+          T(who_wants_memory_alone_stays_suspended),
           T(a_restore_whose_answer_is_lost_stays_on_its_node),
           T(a_restore_that_all_refuse_leaves_it_suspended), T(the_choice_is_explained),
           T(a_running_one_is_moved), T(one_that_sleeps_is_not_woken),
