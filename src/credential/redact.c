@@ -254,7 +254,7 @@ void redact_text(struct redact *r, char *data, size_t len)
 {
     size_t reach = r->reach; /* of the stream, which may be in the middle of a mask */
 
-    if (r->n > 0) {
+    if (r->n > 0 && len > 0) {
         r->reach = 0;
         mask(r, data, len, /* end */ true);
         r->reach = reach;
