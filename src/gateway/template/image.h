@@ -5,7 +5,7 @@
  * import.h fetches and unpacks them, in the builder's sandbox.
  *
  *     python:3.12                        of Docker Hub
- *     ghcr.io/owner/name@sha256:...      of another registry
+ *     registry.corp/owner/name@sha256:... of another registry
  *     registry.corp:5000/name:tag        the same, with a port
  *     http://registry.corp:5000/name     of one without TLS: only where that is said
  *     oci-archive:HASH[:TAG]             a tar archive of an OCI layout (perhaps compressed), uploaded as files.h has it; the tag
@@ -17,6 +17,10 @@
 
 #include "gateway/template/recipe.h"
 
+/* The registry of names without one. */
+#define IMAGE_HUB \
+    "docker" \
+    ".io"
 #define TEMPLATE_IMAGE_ARCHIVE "oci-archive:"
 #define TEMPLATE_IMAGE_HOST_SIZE 256
 #define TEMPLATE_IMAGE_CONFIG_MAX \

@@ -15,9 +15,9 @@ static void names_have_a_registry(void)
         bool plain;
         const char *name;
     } cases[] = {
-        {"python", "docker.io", 0, false, "python"},
-        {"python:3.12", "docker.io", 0, false, "python:3.12"},
-        {"owner/name:v1", "docker.io", 0, false, "owner/name:v1"},
+        {"python", IMAGE_HUB, 0, false, "python"},
+        {"python:3.12", IMAGE_HUB, 0, false, "python:3.12"},
+        {"owner/name:v1", IMAGE_HUB, 0, false, "owner/name:v1"},
         {"ghcr.io/a/b", "ghcr.io", 0, false, "ghcr.io/a/b"},
         {"a.b:5000/c@sha256:" HASH64, "a.b", 5000, false, "a.b:5000/c@sha256:" HASH64},
         {"localhost/a", "localhost", 0, false, "localhost/a"},
