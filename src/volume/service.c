@@ -8,6 +8,7 @@
 #include "ipc/seqpacket.h"
 #include "volume/client.h"
 #include "volume/collect.h"
+#include "volume/turns.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -16,6 +17,8 @@
 #include <unistd.h>
 
 #define REPLY_TIMEOUT_MS 5000
+/* Who hung up is noticed within a chunk or a request to the store. */
+#define TURN_WAIT_MS 60000
 
 /* One request. Handlers set answer, or return a negative errno with its sentence. */
 struct command {
@@ -115,16 +118,17 @@ static int run_collect(struct command *cmd, struct err *e)
 #define WANTS_SANDBOX (1u << 1)
 #define WANTS_FILES (1u << 2)
 #define OF_ROOT (1u << 3)
+#define CHANGES_SANDBOX (1u << 4)
 
 static const struct {
     const char *op;
     unsigned flags;
     int (*run)(struct command *cmd, struct err *e);
 } commands[] = {
-    {"store", WANTS_ORGANISATION | WANTS_SANDBOX | WANTS_FILES, run_store},
+    {"store", WANTS_ORGANISATION | WANTS_SANDBOX | WANTS_FILES | CHANGES_SANDBOX, run_store},
     {"fetch", WANTS_ORGANISATION | WANTS_SANDBOX | WANTS_FILES, run_fetch},
     {"age", WANTS_ORGANISATION | WANTS_SANDBOX, run_age},
-    {"forget", WANTS_ORGANISATION | WANTS_SANDBOX, run_forget},
+    {"forget", WANTS_ORGANISATION | WANTS_SANDBOX | CHANGES_SANDBOX, run_forget},
     {"ping", 0, run_ping},
     {"metrics", 0, run_metrics},
     {"rotate", WANTS_ORGANISATION | OF_ROOT, run_rotate},
@@ -179,6 +183,24 @@ static int read_files(struct command *cmd, const struct seqpacket_fds *fds, stru
     return next == fds->n ? 0 : err_set(e, -EINVAL, "invalid_field", "too many descriptors");
 }
 
+static int run_in_turn(struct command *cmd, unsigned flags,
+                       int (*run)(struct command *cmd, struct err *e), struct err *e)
+{
+    struct turn turn;
+    int r;
+
+    if (!(flags & CHANGES_SANDBOX)) {
+        return run(cmd, e);
+    }
+    r = turn_take(&turn, cmd->job.sandbox, deadline_in_ms(TURN_WAIT_MS), e);
+    if (r < 0) {
+        return r;
+    }
+    r = run(cmd, e);
+    turn_give(&turn);
+    return r;
+}
+
 static int run_command(struct command *cmd, const struct seqpacket_fds *fds, uid_t uid,
                        struct err *e)
 {
@@ -201,7 +223,7 @@ static int run_command(struct command *cmd, const struct seqpacket_fds *fds, uid
             return err_set(e, -EINVAL, "invalid_field", "an id in the request is no id");
         }
         r = flags & WANTS_FILES ? read_files(cmd, fds, e) : 0;
-        return r < 0 ? r : commands[i].run(cmd, e);
+        return r < 0 ? r : run_in_turn(cmd, flags, commands[i].run, e);
     }
     return err_set(e, -EINVAL, "invalid_request", "there is no operation '%.40s'", op);
 }
