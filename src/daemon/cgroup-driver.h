@@ -37,7 +37,8 @@ struct cgroup {
     struct loop_io *events;   /* owned; v2 */
     struct loop_timer *timer; /* owned; made when first needed */
     pid_t leader;             /* 0 when gone */
-    bool killing;             /* tree: go on killing until nothing is left */
+    pid_t session; /* the leader's, when it is gone, too: others may have the number then */
+    bool killing;  /* tree: go on killing until nothing is left */
     loop_fn fn;
     void *arg; /* borrowed: the caller's */
 };

@@ -53,8 +53,13 @@ static int read_process(int proc_fd, const char *name, struct process *ret)
     return 0;
 }
 
-/* True when the process was born with the mark of this command. */
-static bool is_marked(int proc_fd, pid_t pid, const char *id)
+enum mark {
+    MARK_NONE,
+    MARK_FOUND, /* it was born with the mark of this command */
+    MARK_UNKNOWN, /* it is in the middle of execve(2), has no environment, or is not ours to look at */
+};
+
+static enum mark find_mark(int proc_fd, pid_t pid, const char *id)
 {
     cleanup_buf struct buf env = BUF_INIT(ENVIRON_MAX);
     char path[64];
@@ -64,14 +69,31 @@ static bool is_marked(int proc_fd, pid_t pid, const char *id)
     snprintf(path, sizeof(path), "%d/environ", pid);
     snprintf(mark, sizeof(mark), "%s=%s", COMMAND_MARK, id);
     mark_len = strlen(mark) + 1;
-    if (fs_read_file(proc_fd, path, &env) < 0) {
-        return false;
+    if (fs_read_file(proc_fd, path, &env) < 0 || env.len == 0) {
+        return MARK_UNKNOWN;
     }
     for (size_t at = 0; at + mark_len <= env.len;) {
         if (memcmp(env.data + at, mark, mark_len) == 0) {
-            return true;
+            return MARK_FOUND;
         }
         at += strlen(env.data + at) + 1;
+    }
+    return MARK_NONE;
+}
+
+static bool is_member(const struct cgroup *cg, int proc_fd, const struct process *p)
+{
+    /* The leader's number means something only while it is not reaped. */
+    if (cg->leader > 0 && (p->pid == cg->leader || p->session == cg->leader)) {
+        return true;
+    }
+    switch (find_mark(proc_fd, p->pid, cg->id)) {
+    case MARK_FOUND:
+        return true;
+    case MARK_UNKNOWN:
+        return cg->session > 0 && p->session == cg->session;
+    case MARK_NONE:
+        break;
     }
     return false;
 }
@@ -126,10 +148,7 @@ static size_t for_members(struct cgroup *cg, int signo)
     size_t n_members = 0;
 
     for (size_t i = 0; i < n; i++) {
-        /* The leader's number means something only while it is not reaped. */
-        list[i].member =
-            (cg->leader > 0 && (list[i].pid == cg->leader || list[i].session == cg->leader)) ||
-            is_marked(proc_fd, list[i].pid, cg->id);
+        list[i].member = is_member(cg, proc_fd, &list[i]);
     }
     spread(list, n);
     for (size_t i = 0; i < n; i++) {

@@ -82,6 +82,7 @@ int cgroup_fd(const struct cgroup *cg)
 void cgroup_leader(struct cgroup *cg, pid_t pid)
 {
     cg->leader = pid;
+    cg->session = pid;
 }
 
 void cgroup_leader_gone(struct cgroup *cg)
