@@ -231,8 +231,8 @@ static void a_thousand_rows_are_listed_quickly(void)
         CHECK_INT(json_array_size(json_object_get(a.json, "sandboxes")), 1000);
     }
     printf("# 1000 rows, listed and parsed: %.1f ms\n", (double)best_ns / (double)NS_PER_MS);
-    CHECK(best_ns <
-          500 * NS_PER_MS); /* an order of magnitude above what is expected, for busy machines */
+    /* An order of magnitude above what is expected, for busy machines. */
+    CHECK(!TEST_TIMES_COUNT || best_ns < 500 * NS_PER_MS);
 }
 
 /* --- keys, projects, the rest --- */
