@@ -263,7 +263,7 @@ int db_layer_stale(struct db *db, const char *project, int64_t before_ms, int64_
     int64_t n = 0;
     int r;
 
-    ASSERT(project && ret_sandbox);
+    ASSERT(project);
     r = db_begin(db, DB_READ, &tx, e);
     if (r == 0) {
         r = db_select(&tx, DB_QUERY(sql, DB_TEXT(project)), &res, e);
