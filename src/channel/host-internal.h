@@ -95,8 +95,6 @@ struct channel_stream {
 /* All with the lock held. */
 void channel_wake(struct channel *ch);
 void channel_unref_unlock(struct channel *ch);
-/* -ETIMEDOUT, else 0; spurious wake-ups happen. */
-int channel_cond_wait(struct channel *ch, pthread_cond_t *cond, uint64_t deadline_ns);
 /* Waits for a session; see channel_wait. */
 MUST_CHECK int channel_wait_locked(struct channel *ch, uint64_t deadline_ns, struct err *e);
 /* Tells whoever waits on the stream. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests as their threads see them. */
+#include "base/cond.h"
 #include "channel/host-internal.h"
 
 #include <string.h>
@@ -97,12 +98,8 @@ static int request_headers(const struct channel_request *q, nghttp2_nv *nva, str
 static struct channel_stream *stream_new(struct channel *ch, bool has_body)
 {
     struct channel_stream *s = xnew(struct channel_stream);
-    pthread_condattr_t attr;
 
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&s->changed);
     s->ch = ch;
     s->event_fd = FD_NONE;
     s->rx = BUF_INIT(CHANNEL_STREAM_WINDOW);
@@ -214,7 +211,8 @@ static int stream_wait(struct channel_stream *s, uint64_t deadline_ns, struct er
     if (deadline_passed(deadline_ns)) {
         return err_set(e, -ETIMEDOUT, "guest_timeout", "the sandbox did not answer in time");
     }
-    IGNORE_RESULT(channel_cond_wait(s->ch, &s->changed, deadline_ns)); /* the caller looks again */
+    IGNORE_RESULT(
+        cond_wait_until(&s->changed, &s->ch->lock, deadline_ns)); /* the caller looks again */
     return 0;
 }
 

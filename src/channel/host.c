@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/cond.h"
 #include "base/fs.h"
 
 /* A session that ends before this is young: see channel_session_end. */
@@ -25,19 +26,6 @@ void channel_wake(struct channel *ch)
         /* An eventfd that overflows is awake all the same. */
         IGNORE_RESULT(write(ch->wake_fd, &one, sizeof(one)));
     }
-}
-
-int channel_cond_wait(struct channel *ch, pthread_cond_t *cond, uint64_t deadline_ns)
-{
-    struct timespec ts;
-
-    if (deadline_ns == DEADLINE_NEVER) {
-        pthread_cond_wait(cond, &ch->lock);
-        return 0;
-    }
-    ts.tv_sec = (time_t)(deadline_ns / NS_PER_S);
-    ts.tv_nsec = (long)(deadline_ns % NS_PER_S);
-    return pthread_cond_timedwait(cond, &ch->lock, &ts) == ETIMEDOUT ? -ETIMEDOUT : 0;
 }
 
 static void channel_set_state(struct channel *ch, enum channel_state state)
@@ -351,7 +339,6 @@ static void channel_destroy(struct channel *ch)
 int channel_new(const struct channel_options *options, struct channel **ret, struct err *e)
 {
     struct channel *ch = xnew(struct channel);
-    pthread_condattr_t attr;
     int r;
 
     ch->refs = 1;
@@ -368,10 +355,7 @@ int channel_new(const struct channel_options *options, struct channel **ret, str
     ch->out = BUF_INIT(3 * CHANNEL_PULL_MAX);
     ch->in = xmalloc(CHANNEL_READ_SIZE);
     pthread_mutex_init(&ch->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&ch->state_changed, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&ch->state_changed);
     err_set(&ch->last, -ETIMEDOUT, "guest_unreachable", "the sandbox has not answered yet");
     ch->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r = ch->wake_fd < 0 ? -errno : channel_thread_start(ch);
@@ -439,7 +423,7 @@ int channel_wait_locked(struct channel *ch, uint64_t deadline_ns, struct err *e)
             return err_set(e, -ECONNRESET, "guest_gone", "%s", ch->last.msg);
         }
         if (deadline_passed(deadline_ns) ||
-            channel_cond_wait(ch, &ch->state_changed, deadline_ns) == -ETIMEDOUT) {
+            cond_wait_until(&ch->state_changed, &ch->lock, deadline_ns) == -ETIMEDOUT) {
             if (ch->state != CHANNEL_UP) {
                 return err_set(e, -ETIMEDOUT, "guest_unreachable", "%s", ch->last.msg);
             }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 
 #define PROGRESS_FIRST_MS 250u
 #define PROGRESS_EVERY_MS 100u
@@ -95,13 +96,7 @@ static void *progress_main(void *arg)
 
     pthread_mutex_lock(&p->lock);
     while (!p->ending) {
-        struct timespec until;
-
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += (long)(next_ms * NS_PER_MS);
-        until.tv_sec += until.tv_nsec / (long)NS_PER_S;
-        until.tv_nsec %= (long)NS_PER_S;
-        if (pthread_cond_timedwait(&p->changed, &p->lock, &until) == ETIMEDOUT && !p->ending) {
+        if (cond_wait_until(&p->changed, &p->lock, deadline_in_ms(next_ms)) < 0 && !p->ending) {
             progress_draw(p);
             next_ms = PROGRESS_EVERY_MS;
         }
@@ -116,7 +111,6 @@ struct progress *progress_start(const struct ui *ui, const char *fmt, ...)
     struct progress *p = xnew(struct progress);
     char text[sizeof(p->text)];
     cleanup_free char *clean = NULL;
-    pthread_condattr_t attr;
     va_list ap;
 
     va_start(ap, fmt);
@@ -128,10 +122,7 @@ struct progress *progress_start(const struct ui *ui, const char *fmt, ...)
     p->started_ns = clock_now_ns();
     p->colour = ui->err_colour;
     pthread_mutex_init(&p->lock, /* attr */ NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&p->changed);
     /* Without the thread there is no line, and nothing else is lost. */
     p->threaded = ui->err_tty && !ui->quiet &&
                   pthread_create(&p->thread, /* attr */ NULL, progress_main, p) == 0;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 
 struct busy_hold {
     struct busy *busy; /* borrowed: outlives its holds */
@@ -31,13 +32,9 @@ struct busy {
 struct busy *busy_new(void)
 {
     struct busy *busy = xnew(struct busy);
-    pthread_condattr_t attr;
 
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&busy->mutex, NULL);
-    pthread_cond_init(&busy->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&busy->changed);
     return busy;
 }
 
@@ -86,16 +83,7 @@ static void cancel(struct busy_hold *hold)
 /* False when the deadline has passed. */
 static bool wait_changed(struct busy *busy, uint64_t deadline_ns)
 {
-    struct timespec until = {
-        .tv_sec = (time_t)(deadline_ns / NS_PER_S),
-        .tv_nsec = (long)(deadline_ns % NS_PER_S),
-    };
-
-    if (deadline_ns == DEADLINE_NEVER) {
-        pthread_cond_wait(&busy->changed, &busy->mutex);
-        return true;
-    }
-    return pthread_cond_timedwait(&busy->changed, &busy->mutex, &until) != ETIMEDOUT;
+    return cond_wait_until(&busy->changed, &busy->mutex, deadline_ns) == 0;
 }
 
 void busy_set_remote(struct busy *busy, const struct busy_remote *remote)

@@ -2,6 +2,7 @@
 
 /* The object, and changes of one row by compare-and-set. */
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "control/private.h"
 
@@ -17,7 +18,6 @@ static int64_t real_now_ms(void *ctx)
 struct control *control_new(const struct control_opts *opts)
 {
     struct control *c = xnew(struct control);
-    pthread_condattr_t attr;
 
     ASSERT(opts && opts->db && opts->fleet);
 
@@ -28,10 +28,7 @@ struct control *control_new(const struct control_opts *opts)
     c->busy = busy_new();
     c->resumes = flights_new();
     id_new(ID_REQUEST, c->owner);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&c->wake);
     pthread_mutex_init(&c->mutex, NULL);
     return c;
 }

@@ -12,6 +12,7 @@
  * that any of them can die at any step; move.c says what the rows look like then.
  */
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "control/private.h"
 #include "database/nodes.h"
@@ -266,14 +267,10 @@ int control_evacuate(struct control *c, struct err *e)
 static bool wait_round(struct evacuation *ev)
 {
     uint64_t until_ns = deadline_in_ms(ROUND_MS);
-    struct timespec until = {
-        .tv_sec = (time_t)(until_ns / NS_PER_S),
-        .tv_nsec = (long)(until_ns % NS_PER_S),
-    };
     bool stop;
 
     pthread_mutex_lock(&ev->lock);
-    while (!ev->stop && pthread_cond_timedwait(&ev->news, &ev->lock, &until) != ETIMEDOUT) {
+    while (!ev->stop && cond_wait_until(&ev->news, &ev->lock, until_ns) == 0) {
     }
     stop = ev->stop;
     pthread_mutex_unlock(&ev->lock);
@@ -304,15 +301,11 @@ static void *evacuation_main(void *arg)
 struct evacuation *evacuation_start(struct control *c)
 {
     struct evacuation *ev = xnew(struct evacuation);
-    pthread_condattr_t attr;
     int r;
 
     ev->c = c;
     pthread_mutex_init(&ev->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&ev->news, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&ev->news);
     r = pthread_create(&ev->thread, NULL, evacuation_main, ev);
     ASSERT(r == 0); /* like memory */
     return ev;

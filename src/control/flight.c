@@ -2,6 +2,7 @@
 #include "control/flight.h"
 
 #include "base/clock.h"
+#include "base/cond.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -26,13 +27,9 @@ struct flights {
 struct flights *flights_new(void)
 {
     struct flights *fs = xnew(struct flights);
-    pthread_condattr_t attr;
 
     pthread_mutex_init(&fs->mutex, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&fs->landed, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&fs->landed);
     return fs;
 }
 
@@ -65,16 +62,12 @@ static struct flight *find(struct flights *fs, const char *id)
 
 static int await(struct flights *fs, struct flight *f, uint64_t deadline_ns, struct err *e)
 {
-    struct timespec until = {
-        .tv_sec = (time_t)(deadline_ns / NS_PER_S),
-        .tv_nsec = (long)(deadline_ns % NS_PER_S),
-    };
     bool in_time = true;
     int r;
 
     f->refs++;
     while (!f->landed && in_time) {
-        in_time = pthread_cond_timedwait(&fs->landed, &fs->mutex, &until) != ETIMEDOUT;
+        in_time = cond_wait_until(&fs->landed, &fs->mutex, deadline_ns) == 0;
     }
     if (!f->landed) {
         r = err_set(e, -ETIMEDOUT, "busy",

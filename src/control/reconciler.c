@@ -6,6 +6,7 @@
  * the node as often as one, and any of them can die.
  */
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "control/private.h"
 
@@ -193,15 +194,11 @@ static uint64_t work_in_turn(struct control *c, struct rhythm *rh, bool kicked)
 static bool wait_for(struct control *c, uint64_t ms, bool *ret_kicked)
 {
     uint64_t until_ns = deadline_in_ms(ms);
-    struct timespec until = {
-        .tv_sec = (time_t)(until_ns / NS_PER_S),
-        .tv_nsec = (long)(until_ns % NS_PER_S),
-    };
     bool stop;
 
     pthread_mutex_lock(&c->mutex);
     while (!c->stop && !c->kicked && !c->due) {
-        if (pthread_cond_timedwait(&c->wake, &c->mutex, &until) == ETIMEDOUT) {
+        if (cond_wait_until(&c->wake, &c->mutex, until_ns) < 0) {
             break;
         }
     }

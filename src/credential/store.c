@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/fs.h"
 
 #define NAME "credentials.json"
@@ -85,14 +86,10 @@ static int store_read(struct store *s, struct err *e)
 int store_open(const char *dir, struct store **ret, struct err *e)
 {
     CLEANUP(store_freep) struct store *s = xnew(struct store);
-    pthread_condattr_t monotonic;
     int r;
 
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init(&s->changed);
     /* Another one than that of an earlier process, so that nobody takes what he knows for still true. */
     s->generation = clock_wall_ms();
     s->dir_fd = fs_open(dir, O_RDONLY | O_DIRECTORY, 0);
@@ -391,13 +388,11 @@ int store_take_use(struct store *s, const struct credential *c, struct err *e)
 
 uint64_t store_wait(struct store *s, uint64_t known, uint64_t deadline_ns)
 {
-    struct timespec until = {.tv_sec = (time_t)(deadline_ns / NS_PER_S),
-                             .tv_nsec = (long)(deadline_ns % NS_PER_S)};
     uint64_t present;
 
     pthread_mutex_lock(&s->lock);
     while (s->generation == known && !deadline_passed(deadline_ns)) {
-        pthread_cond_timedwait(&s->changed, &s->lock, &until);
+        cond_wait_until(&s->changed, &s->lock, deadline_ns);
     }
     present = s->generation;
     pthread_mutex_unlock(&s->lock);

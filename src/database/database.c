@@ -2,6 +2,7 @@
 
 /* The pool of connections, transactions on them, and which product a URL names. */
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "base/metric.h"
 #include "database/private.h"
@@ -46,7 +47,6 @@ int db_open_driver(const struct db_driver *driver, const char *where, struct db 
 {
     CLEANUP(db_freep) struct db *db = xnew(struct db);
     struct db_conn *conn = NULL;
-    pthread_condattr_t attr;
     int r;
 
     ASSERT(driver && where && ret);
@@ -55,10 +55,7 @@ int db_open_driver(const struct db_driver *driver, const char *where, struct db 
     db->where = xstrdup(where);
     pthread_mutex_init(&db->mutex, NULL);
     pthread_mutex_init(&db->writer, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&db->freed, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&db->freed);
 
     r = driver->open(where, &conn, e);
     if (r < 0) {
@@ -138,15 +135,11 @@ static int unavailable(struct err *e)
 static int take_place(struct db *db, struct db_conn **ret, struct err *e)
 {
     uint64_t deadline_ns = deadline_in_ms(POOL_WAIT_MS);
-    struct timespec until = {
-        .tv_sec = (time_t)(deadline_ns / NS_PER_S),
-        .tv_nsec = (long)(deadline_ns % NS_PER_S),
-    };
     int r = 0;
 
     pthread_mutex_lock(&db->mutex);
     while (db->n_idle == 0 && db->n_open == POOL_MAX && r == 0) {
-        r = pthread_cond_timedwait(&db->freed, &db->mutex, &until) == ETIMEDOUT ? -ETIMEDOUT : 0;
+        r = cond_wait_until(&db->freed, &db->mutex, deadline_ns);
     }
     if (db->n_idle > 0) {
         *ret = db->idle[--db->n_idle];

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "credential/client.h"
 
@@ -62,7 +63,6 @@ static struct notice *take(struct notifier *n)
 {
     while (!n->stop) {
         struct notice *first = n->list;
-        struct timespec until;
 
         if (!first) {
             pthread_cond_wait(&n->wake, &n->lock);
@@ -73,9 +73,7 @@ static struct notice *take(struct notifier *n)
             n->n--;
             return first;
         }
-        until = (struct timespec){.tv_sec = (time_t)(first->due_ns / NS_PER_S),
-                                  .tv_nsec = (long)(first->due_ns % NS_PER_S)};
-        pthread_cond_timedwait(&n->wake, &n->lock, &until);
+        cond_wait_until(&n->wake, &n->lock, first->due_ns);
     }
     return NULL;
 }
@@ -130,7 +128,6 @@ static void *work(void *arg)
 int notifier_new(const char *credential_url, struct notifier **ret, struct err *e)
 {
     struct credential_client *client = NULL;
-    pthread_condattr_t monotonic;
     struct notifier *n;
     int r = credential_client_new(credential_url, &client, e);
 
@@ -140,10 +137,7 @@ int notifier_new(const char *credential_url, struct notifier **ret, struct err *
     n = xnew(struct notifier);
     n->client = client;
     pthread_mutex_init(&n->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&n->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init(&n->wake);
     for (unsigned i = 0; i < THREADS; i++) {
         ASSERT(pthread_create(&n->threads[i], NULL, work, n) == 0);
     }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "volume/turns.h"
 
-#include "base/clock.h"
+#include "base/cond.h"
 
 #include <pthread.h>
-#include <time.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t given;
@@ -12,12 +11,7 @@ static struct turn *taken; /* as many as there are clients that change something
 
 static void init(void)
 {
-    pthread_condattr_t attr;
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&given, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&given);
 }
 
 static bool is_taken(const char *sandbox)
@@ -32,8 +26,6 @@ static bool is_taken(const char *sandbox)
 
 int turn_take(struct turn *t, const char *sandbox, uint64_t deadline_ns, struct err *e)
 {
-    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / NS_PER_S),
-                                   .tv_nsec = (long)(deadline_ns % NS_PER_S)};
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     int r = 0;
 
@@ -41,7 +33,7 @@ int turn_take(struct turn *t, const char *sandbox, uint64_t deadline_ns, struct 
     pthread_once(&once, init);
     pthread_mutex_lock(&lock);
     while (r == 0 && is_taken(sandbox)) {
-        r = pthread_cond_timedwait(&given, &lock, &until);
+        r = cond_wait_until(&given, &lock, deadline_ns);
     }
     if (r == 0) {
         *t = (struct turn){.next = taken, .sandbox = sandbox};
