@@ -2,16 +2,16 @@
 #include "sandbox/recovery.h"
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "sandbox/history.h"
 #include "sandbox/rollback.h"
 #include "sandbox/tenure.h"
 
 #include <errno.h>
-#include <time.h>
 
 /* Those that an operation held are looked at again. */
-#define AGAIN_S 1
+#define AGAIN_MS 1000
 
 struct recovery {
     struct node *node; /* borrowed: lives longer */
@@ -91,15 +91,11 @@ static bool pass(struct node *node)
 /* Waits for news, or, when there may still be something to do, for a moment. True: time for a pass. */
 static bool wait_for_news(struct recovery *r, uint64_t seen, bool again)
 {
-    struct timespec until;
-
     if (!again) {
         pthread_cond_wait(&r->news, &r->lock);
         return r->wakes != seen;
     }
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += AGAIN_S;
-    return pthread_cond_timedwait(&r->news, &r->lock, &until) == ETIMEDOUT || r->wakes != seen;
+    return cond_wait_until(&r->news, &r->lock, deadline_in_ms(AGAIN_MS)) < 0 || r->wakes != seen;
 }
 
 static void *recovery_main(void *arg)
@@ -129,7 +125,7 @@ struct recovery *recovery_start(struct node *node)
     r->node = node;
     r->wakes = 1; /* the start may have found some */
     pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->news, NULL);
+    cond_init(&r->news);
     for (unsigned i = 0; i < RECOVERY_AT_ONCE; i++) {
         ASSERT(pthread_create(&r->threads[i], NULL, recovery_main, r) == 0);
     }

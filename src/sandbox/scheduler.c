@@ -2,6 +2,7 @@
 #include "sandbox/scheduler.h"
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "sandbox/backup.h"
 #include "sandbox/bring.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#define LOOK_EVERY_S 1
+#define LOOK_EVERY_MS 1000
 #define WORKERS 4
 /* Uploads at a time, of threads that do nothing else: bytes that travel hold up no snapshot. */
 #define BACKUPS 2
@@ -391,15 +392,11 @@ static void *scheduler_main(void *arg)
 
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
-        struct timespec until;
-
         pthread_mutex_unlock(&s->lock);
         w->look(w);
         pthread_mutex_lock(&s->lock);
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += LOOK_EVERY_S;
         if (!s->stop) {
-            pthread_cond_timedwait(&s->news, &s->lock, &until);
+            cond_wait_until(&s->news, &s->lock, deadline_in_ms(LOOK_EVERY_MS));
         }
     }
     pthread_mutex_unlock(&s->lock);
@@ -412,7 +409,7 @@ struct scheduler *scheduler_start(struct node *node)
 
     s->node = node;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->news, NULL);
+    cond_init(&s->news);
     for (unsigned i = 0; i < ARRAY_SIZE(s->workers); i++) {
         s->workers[i] =
             i < WORKERS

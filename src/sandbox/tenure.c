@@ -2,6 +2,7 @@
 #include "sandbox/tenure.h"
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/fs.h"
 #include "base/log.h"
 
@@ -9,7 +10,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MARK "leased"
@@ -76,12 +76,8 @@ static void *tenure_main(void *arg)
 
     pthread_mutex_lock(&t->lock);
     while (!t->stop) {
-        struct timespec until;
-
         look(t);
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += LOOK_MS / 1000;
-        pthread_cond_timedwait(&t->news, &t->lock, &until);
+        cond_wait_until(&t->news, &t->lock, deadline_in_ms(LOOK_MS));
     }
     pthread_mutex_unlock(&t->lock);
     return NULL;
@@ -121,7 +117,7 @@ int tenure_open(struct node *node, struct tenure **ret, struct err *e)
         t->lease.until_ms = now_ms() + lease_node_ms();
     }
     pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->news, NULL);
+    cond_init(&t->news);
     ASSERT(pthread_create(&t->thread, NULL, tenure_main, t) == 0);
     *ret = t;
     return 0;

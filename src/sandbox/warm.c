@@ -2,13 +2,13 @@
 #include "sandbox/warm.h"
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "sandbox/figures.h"
 #include "sandbox/tenure.h"
 #include "sandbox/warm-machine.h"
 
 #include <string.h>
-#include <time.h>
 
 #define STOCKS_MAX 16
 #define READY_MAX 32u
@@ -259,16 +259,7 @@ static void add_ready(struct warm *w, struct resident *res, const struct kind *k
 
 static void wait_for_news(struct warm *w, unsigned at_most_ms)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += at_most_ms / 1000;
-    until.tv_nsec += (long)(at_most_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    pthread_cond_timedwait(&w->news, &w->lock, &until);
+    cond_wait_until(&w->news, &w->lock, deadline_in_ms(at_most_ms));
 }
 
 /* With the lock: what was claimed has its first work to do, and whoever claimed it waits for that. */
@@ -343,7 +334,7 @@ struct warm *warm_start(struct node *node, const struct warm_options *options)
     w->node = node;
     w->options = *options;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->news, NULL);
+    cond_init(&w->news);
     if (options->machines_max > 0) { /* the usual shape, before anybody has asked */
         count_demand(find_stock(w, &usual));
     }
