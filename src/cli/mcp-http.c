@@ -51,10 +51,9 @@ static int refuse(struct http_request *req, int status, json_t *error_take, stru
 /* The key, or NULL. Borrowed from the request. */
 static const char *key_of(const struct http_request *req)
 {
-    const char *bearer = http_request_header(req, "Authorization");
+    const char *bearer = http_bearer(http_request_header(req, "Authorization"));
 
-    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) {
-        bearer += 7 + strspn(bearer + 7, " ");
+    if (bearer) {
         return bearer[0] ? bearer : NULL;
     }
     return http_request_header(req, "X-API-Key");

@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -196,14 +195,14 @@ static bool find_protocol_key(const char *list, char *ret, size_t size)
 int auth_request(struct auth *auth, const struct http_request *req, struct caller *ret,
                  struct err *e)
 {
-    const char *bearer = http_request_header(req, "Authorization");
+    const char *bearer = http_bearer(http_request_header(req, "Authorization"));
     const char *plain = http_request_header(req, "X-API-Key");
     const char *protocols = http_request_header(req, "Sec-WebSocket-Protocol");
     char key[KEY_TEXT_SIZE];
     int r;
 
-    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) {
-        return auth_key(auth, bearer + 7 + strspn(bearer + 7, " "), ret, e);
+    if (bearer) {
+        return auth_key(auth, bearer, ret, e);
     }
     if (plain) {
         return auth_key(auth, plain, ret, e);

@@ -204,15 +204,14 @@ static int open_port(struct visit *v, struct http_io *ret, struct err *e)
 /* What is ours to see and not the sandbox's; a field of that name with another content may be its own. */
 static void drop_secrets(const struct visit *v, struct http_headers *h)
 {
-    const char *authorization = http_headers_get(h, "Authorization");
+    const char *bearer = http_bearer(http_headers_get(h, "Authorization"));
     const char *key = http_headers_get(h, "X-API-Key");
 
     http_headers_remove(h, TRAFFIC_TOKEN_FIELD);
     if (key && key_text_valid(key)) {
         http_headers_remove(h, "X-API-Key");
     }
-    if (authorization && strncasecmp(authorization, "Bearer ", 7) == 0 &&
-        key_text_valid(authorization + 7 + strspn(authorization + 7, " "))) {
+    if (bearer && key_text_valid(bearer)) {
         http_headers_remove(h, "Authorization");
     }
     if (tokens_check(gateway_of(v->req)->tokens, TOKEN_ENVD, v->sb.id,

@@ -83,3 +83,12 @@ bool http_headers_has_token(const struct http_headers *h, const char *name, cons
     }
     return false;
 }
+
+const char *http_bearer(const char *value)
+{
+    static const char scheme[] = "Bearer ";
+    const size_t len = sizeof(scheme) - 1;
+
+    return value && strncasecmp(value, scheme, len) == 0 ? value + len + strspn(value + len, " ")
+                                                         : NULL;
+}

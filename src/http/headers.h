@@ -37,3 +37,5 @@ void http_headers_remove(struct http_headers *h, const char *name);
 const char *http_headers_get(const struct http_headers *h, const char *name);
 /* True when some field of that name has the token in its comma list ("Connection: a, close"). */
 bool http_headers_has_token(const struct http_headers *h, const char *name, const char *token);
+/* The token in the value of "Authorization: Bearer TOKEN", maybe empty; NULL: it is another scheme, or value is NULL. Borrowed. */
+const char *http_bearer(const char *value);
