@@ -56,6 +56,13 @@ bool log_request_id_fine(const char *id)
     return len >= 1 && len < LOG_REQUEST_SIZE;
 }
 
+void log_request_identify(struct log_request *r, const char *id)
+{
+    if (log_request_id_fine(id)) {
+        snprintf(r->id, sizeof(r->id), "%s", id);
+    }
+}
+
 /* A line under way; what does not fit is cut, and room is kept for the end. */
 struct line {
     char text[LINE_MAX_BYTES];

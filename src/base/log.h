@@ -48,6 +48,8 @@ void log_request_set(const struct log_request *request);
 const struct log_request *log_request(void);
 /* An id that may be printed and passed on: 1 to 64 of letters, digits, '-', '_' and '.'. id may be NULL. */
 bool log_request_id_fine(const char *id);
+/* Takes an id that came from outside, when it is fine. */
+void log_request_identify(struct log_request *r, const char *id);
 
 /* What the lines of one request, sandbox or operation share; NULL where there is none. */
 struct log_ctx {

@@ -186,13 +186,10 @@ enum request_after request_run(struct http_conn *c)
 
 void http_request_adopt(const struct http_request *req)
 {
-    const char *id = http_request_header(req, "X-Request-Id");
     struct log_request of = {0};
     struct traceparent parent;
 
-    if (log_request_id_fine(id)) {
-        snprintf(of.id, sizeof(of.id), "%s", id);
-    }
+    log_request_identify(&of, http_request_header(req, "X-Request-Id"));
     if (traceparent_parse(http_request_header(req, "traceparent"), &parent) == 0) {
         snprintf(of.trace, sizeof(of.trace), "%s", parent.trace);
         snprintf(of.span, sizeof(of.span), "%s", parent.span);

@@ -18,10 +18,7 @@ static void on_note(void *arg)
     if (island) {
         egress_add_take(&island->log, &job->entry);
     } else {
-        free(job->entry.name);
-        free(job->entry.credential);
-        free(job->entry.method);
-        free(job->entry.path);
+        egress_entry_done(&job->entry);
     }
     free(job);
 }

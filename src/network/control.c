@@ -10,7 +10,6 @@
 #include "network/figures.h"
 
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -232,9 +231,7 @@ static int serve(const struct control *control, int fd, char *packet)
         return -EPROTO;
     }
     cmd.body = body;
-    if (log_request_id_fine(json_get_string(body, "request", NULL))) {
-        snprintf(request.id, sizeof(request.id), "%s", json_get_string(body, "request", ""));
-    }
+    log_request_identify(&request, json_get_string(body, "request", NULL));
     log_request_set(&request); /* or none: one thread serves all */
     log_debug(&(struct log_ctx){.sandbox = json_get_string(body, "sandbox", NULL)}, "asked to %s",
               json_get_string(body, "op", "do nothing"));

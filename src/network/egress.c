@@ -14,7 +14,7 @@
 /* Of the entries in one answer, which has to fit into a packet of ipc/netgate.h. */
 #define EGRESS_PAGE_BYTES (NETGATE_PACKET_MAX - 1024u)
 
-static void entry_done(struct egress_entry *entry)
+void egress_entry_done(struct egress_entry *entry)
 {
     free(entry->name);
     free(entry->credential);
@@ -31,7 +31,7 @@ void egress_init(struct egress *log)
 void egress_done(struct egress *log)
 {
     for (size_t i = 0; log->entries && i < EGRESS_MAX; i++) {
-        entry_done(&log->entries[i]);
+        egress_entry_done(&log->entries[i]);
     }
     free(log->entries);
     fd_close(log->fd);
@@ -46,7 +46,7 @@ uint64_t egress_add_take(struct egress *log, const struct egress_entry *entry)
         log->entries = xnew_n(struct egress_entry, EGRESS_MAX);
     }
     slot = &log->entries[++log->last % EGRESS_MAX];
-    entry_done(slot);
+    egress_entry_done(slot);
     *slot = *entry;
     slot->seq = log->last;
     slot->at_ms = clock_wall_ms();
@@ -66,7 +66,7 @@ void egress_restore_take(struct egress *log, const struct egress_entry *entry)
         log->entries = xnew_n(struct egress_entry, EGRESS_MAX);
     }
     slot = &log->entries[entry->seq % EGRESS_MAX];
-    entry_done(slot);
+    egress_entry_done(slot);
     *slot = *entry;
     log->last = MAX(log->last, entry->seq);
 }

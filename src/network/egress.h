@@ -46,6 +46,9 @@ struct egress_entry {
     char *path;       /* owned; the same */
 };
 
+/* Frees the strings of one that no log has taken. */
+void egress_entry_done(struct egress_entry *entry);
+
 struct egress {
     struct egress_entry *entries; /* owned: a ring by seq */
     uint64_t last;                /* seq of the newest; 0: none */

@@ -280,9 +280,7 @@ static int serve(const struct connection *c, char *packet)
         return -EPROTO;
     }
     cmd.body = body;
-    if (log_request_id_fine(json_get_string(body, "request", NULL))) {
-        snprintf(request.id, sizeof(request.id), "%s", json_get_string(body, "request", ""));
-    }
+    log_request_identify(&request, json_get_string(body, "request", NULL));
     log_request_set(&request); /* or none: the thread serves one after the other */
     begun_ns = clock_now_ns();
     r = run_command(&cmd, &in, c->uid, &e);
