@@ -23,6 +23,18 @@ static const struct node_row one = {
     .joined_at_ms = 5,
 };
 
+/* Until its lease of 1 ms is over. */
+static int lose_soon(struct db *db, int64_t renewals, int64_t *ret_generation)
+{
+    uint64_t deadline_ns = deadline_in_ms(10000);
+    int r;
+
+    do {
+        r = db_node_lose(db, "one", renewals, ret_generation, NULL);
+    } while (r == 0 && !deadline_passed(deadline_ns));
+    return r;
+}
+
 static int count(void *ctx, const struct node_row *row)
 {
     struct buf *names = ctx;
@@ -105,29 +117,54 @@ static void what_is_wanted_stays(void)
     CHECK_INT(db_node_delete(db, "one", &e), -ENOENT);
 }
 
-static void a_node_with_sandboxes_is_not_forgotten(void)
+/* Node "one", and sandbox "s1" on it. */
+static void put_node_with_sandbox(struct db *db)
 {
-    CONFORMANCE_DB(db);
     struct organisation o = {.id = "o1", .name = "acme"};
     struct project p = {.id = "p1", .organisation = "o1", .name = "web", .max_sandboxes = 5};
     struct sandbox sb = {.id = "s1",
                          .project = "p1",
                          .node = "one",
+                         .desired = SANDBOX_STATE_RUNNING,
+                         .observed = SANDBOX_STATE_RUNNING,
                          .template_name = "python",
                          .generation = 1,
                          .env = (char[]){"{}"},
                          .metadata = (char[]){"{}"}};
-    struct err e = {0};
-    int64_t n = -1;
 
     CHECK_INT(db_organisation_insert(db, &o, NULL), 0);
     CHECK_INT(db_project_insert(db, &p, NULL), 0);
     CHECK_INT(db_node_put(db, &one, NULL), 0);
     CHECK_INT(db_sandbox_insert(db, &sb, NULL, 5, NULL), 0);
+}
+
+static void a_node_with_sandboxes_is_not_forgotten(void)
+{
+    CONFORMANCE_DB(db);
+    struct err e = {0};
+    int64_t n = -1;
+
+    put_node_with_sandbox(db);
     CHECK_INT(db_node_count_sandboxes(db, "one", &n, NULL), 0);
     CHECK_INT(n, 1);
     CHECK_INT(db_node_delete(db, "one", &e), -EBUSY);
     CHECK_STR(e.reason, "node_not_empty");
+}
+
+/* Whoever read the row while its node was lost must not take it away after the node came back. */
+static void who_decided_before_it_came_back_is_too_late(void)
+{
+    CONFORMANCE_DB(db);
+    cleanup_sandbox struct sandbox read = {0};
+    int64_t generation = 0;
+
+    put_node_with_sandbox(db);
+    CHECK_INT(db_node_renew(db, &one, 1, NULL), 0);
+    CHECK_INT(lose_soon(db, 1, &generation), 1);
+    REQUIRE(db_sandbox_get(db, "s1", NULL, &read, NULL) == 0);
+    CHECK_INT(db_node_back(db, "one", generation, NULL), 0);
+    snprintf(read.node, sizeof(read.node), "two");
+    CHECK_INT(db_sandbox_update(db, &read, NULL, NULL), -ESTALE);
 }
 
 static void what_it_tells_is_kept(void)
@@ -147,18 +184,6 @@ static void what_it_tells_is_kept(void)
     CHECK(row.left_ms > 30000 && row.left_ms <= 60000);
     CHECK(row.told_ago_ms >= 0 && row.told_ago_ms < 30000);
     CHECK(node_row_takes(&row));
-}
-
-/* Until its lease of 1 ms is over. */
-static int lose_soon(struct db *db, int64_t renewals, int64_t *ret_generation)
-{
-    uint64_t deadline_ns = deadline_in_ms(10000);
-    int r;
-
-    do {
-        r = db_node_lose(db, "one", renewals, ret_generation, NULL);
-    } while (r == 0 && !deadline_passed(deadline_ns));
-    return r;
 }
 
 static void a_lease_that_is_over_is_lost_once(void)
@@ -279,6 +304,6 @@ static void a_token_is_good_once_and_not_for_long(void)
 
 TEST_MAIN(T(a_node_is_written_found_and_listed), T(a_name_belongs_to_one_node),
           T(what_is_wanted_stays), T(a_node_with_sandboxes_is_not_forgotten),
-          T(what_it_tells_is_kept), T(a_lease_that_is_over_is_lost_once),
-          T(a_node_without_lease_is_never_lost), T(many_lose_a_node_once),
-          T(a_token_is_good_once_and_not_for_long))
+          T(who_decided_before_it_came_back_is_too_late), T(what_it_tells_is_kept),
+          T(a_lease_that_is_over_is_lost_once), T(a_node_without_lease_is_never_lost),
+          T(many_lose_a_node_once), T(a_token_is_good_once_and_not_for_long))

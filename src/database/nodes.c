@@ -323,14 +323,32 @@ int db_node_lose(struct db *db, const char *name, int64_t renewals, int64_t *ret
     return DB_RETRIED(lose(db, name, renewals, ret_generation, e));
 }
 
+static int back(struct db *db, const char *name, int64_t generation, struct err *e)
+{
+    static const char node[] = "UPDATE nodes SET lost = 0, until_ms = 0 WHERE name = $1 AND "
+                               "generation = $2 AND lost = 1";
+    static const char sandboxes[] =
+        "UPDATE sandboxes SET generation = generation + 1 WHERE node = $1";
+    cleanup_tx struct db_tx tx = {0};
+    int64_t changes = 0;
+    int r = db_begin(db, DB_WRITE, &tx, e);
+
+    if (r == 0) {
+        r = db_run(&tx, DB_QUERY(node, DB_TEXT(name), DB_INT(generation)), &changes, e);
+    }
+    if (r == 0 && changes == 0) {
+        return over(e, name);
+    }
+    if (r == 0) {
+        r = db_run(&tx, DB_QUERY(sandboxes, DB_TEXT(name)), NULL, e);
+    }
+    return r < 0 ? r : db_commit(&tx, e);
+}
+
 int db_node_back(struct db *db, const char *name, int64_t generation, struct err *e)
 {
-    static const char sql[] = "UPDATE nodes SET lost = 0, until_ms = 0 WHERE name = $1 AND "
-                              "generation = $2 AND lost = 1";
-    int64_t changes = 0;
-    int r = db_write_one(db, DB_QUERY(sql, DB_TEXT(name), DB_INT(generation)), &changes, e);
-
-    return r == 0 && changes == 0 ? over(e, name) : r;
+    ASSERT(name);
+    return DB_RETRIED(back(db, name, generation, e));
 }
 
 /* --- tokens --- */

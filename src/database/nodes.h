@@ -93,7 +93,11 @@ MUST_CHECK int db_node_renew(struct db *db, const struct node_row *row, int64_t 
  */
 MUST_CHECK int db_node_lose(struct db *db, const char *name, int64_t renewals,
                             int64_t *ret_generation, struct err *e);
-/* What it left behind is clean: it may be given leases again. -ESTALE "generation_over". */
+/*
+ * What it left behind is clean: it may be given leases again, and what is still its own stays so: the generation of all
+ * sandboxes whose rows name it grows, so that who was about to take one of them elsewhere has decided on an old one
+ * (-ESTALE). A gateway that takes sandboxes away reads the sandbox's row first, then this one's. -ESTALE "generation_over".
+ */
 MUST_CHECK int db_node_back(struct db *db, const char *name, int64_t generation, struct err *e);
 
 /* --- tokens to join with; only their hashes are kept --- */
