@@ -294,8 +294,10 @@ static int hold(struct inside *in, const char *id, bool take, struct watcher **r
             break;
         }
     }
-    while (found && take && found->n_users > 1) {
-        pthread_cond_wait(&ws->unused, &ws->mutex);
+    if (found && take) {
+        while (found->n_users > 1) {
+            pthread_cond_wait(&ws->unused, &ws->mutex);
+        }
     }
     pthread_mutex_unlock(&ws->mutex);
     if (!found) {
