@@ -18,11 +18,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/base64.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "http/client.h"
+#include "volume/kms-json.h"
 
 #define CALL_MS 10000u
 #define TOKEN_MAX 4096u
@@ -102,21 +102,12 @@ static int call(struct kms_transit *k, const char *method, const char *what,
     return r < 0 ? translate(status, organisation, &why, e) : 0;
 }
 
-/* Base64 of some bytes as JSON. */
-static json_t *base64_json(const void *data, size_t len)
-{
-    cleanup_secret_buf struct buf b = BUF_INIT(2 * SECRET_MAX);
-
-    ASSERT(base64_encode(data, len, &b) == 0);
-    return json_string(buf_str(&b));
-}
-
 /* What a wrapped key is bound to. */
 static json_t *bound_to(const struct kms_use *use)
 {
     cleanup_free char *text = xasprintf("%s/%s", use->organisation, use->key_id);
 
-    return base64_json(text, strlen(text));
+    return kms_json_bytes(text, strlen(text));
 }
 
 static int make_key(struct kms_transit *k, const char *organisation, struct err *e)
@@ -129,8 +120,9 @@ static int make_key(struct kms_transit *k, const char *organisation, struct err 
 static int encrypt(struct kms_transit *k, const struct kms_use *use, const struct secret *key,
                    json_t **ret, struct err *e)
 {
-    cleanup_json json_t *body = json_pack("{s:o, s:o}", "plaintext", base64_json(key->p, key->len),
-                                          "associated_data", bound_to(use));
+    cleanup_json json_t *body =
+        json_pack("{s:o, s:o}", "plaintext", kms_json_bytes(key->p, key->len), "associated_data",
+                  bound_to(use));
 
     return call(k, "POST", "encrypt", use->organisation, "", body, ret, NULL, e);
 }
@@ -166,15 +158,6 @@ static int transit_wrap(struct kms *kms, const struct kms_use *use, const struct
     return 0;
 }
 
-static int take_plaintext(json_t *answer, struct secret *ret)
-{
-    const char *text = json_get_string(json_object_get(answer, "data"), "plaintext", "");
-    cleanup_secret_buf struct buf plain = BUF_INIT(SECRET_MAX);
-    int r = text[0] ? base64_decode(text, strlen(text), &plain) : -EBADMSG;
-
-    return r < 0 ? r : secret_init(ret, plain.data, plain.len);
-}
-
 static int transit_unwrap(struct kms *kms, const struct kms_use *use, const char *wrapped,
                           struct secret *ret, struct err *e)
 {
@@ -194,7 +177,7 @@ static int transit_unwrap(struct kms *kms, const struct kms_use *use, const char
     if (r < 0) {
         return r;
     }
-    return take_plaintext(answer, ret) < 0
+    return kms_json_secret(json_object_get(answer, "data"), "plaintext", ret) < 0
                ? err_set(e, -EHOSTDOWN, "key_service_unavailable", "the key service gave no key")
                : 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Key management services behind one interface: a sealed file here (kms-local.c), Vault or OpenBao Transit
- * (kms-transit.c), a PKCS#11 module (kms-pkcs11.c). conformance-kms.c holds what is true of each.
+ * (kms-transit.c), AWS KMS (kms-aws.c), a PKCS#11 module (kms-pkcs11.c). conformance-kms.c holds what is true of each.
  *
  * A service has one key-encryption key for each organisation, which never leaves it (of the local one: never
  * leaves this process and its sealed file). It wraps data keys; wrapped text is KMS_WRAPPED_MAX printable bytes at most,

@@ -8,6 +8,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "volume/kms-aws.h"
 #include "volume/kms-pkcs11.h"
 #include "volume/kms-transit.h"
 #include "volume/s3.h"
@@ -30,9 +31,11 @@ static const char usage[] =
     "  --store PLACE          a folder (objects in the state folder), or s3://BUCKET[/PREFIX]\n"
     "  --s3-endpoint URL, --s3-region NAME (us-east-1), --s3-credentials FILE,\n"
     "  --s3-ca-file FILE, --s3-style path|host (path)\n"
-    "  --keys PLACE           a folder (keys in the state folder), 'transit', or 'pkcs11'\n"
+    "  --keys PLACE           a folder (keys in the state folder), 'transit', 'aws', or 'pkcs11'\n"
     "  --transit-url URL, --transit-token-file FILE, --transit-mount NAME (transit),\n"
     "  --transit-prefix TEXT (space-), --transit-namespace NAME, --transit-ca-file FILE\n"
+    "  --aws-region NAME, --aws-credentials FILE, --aws-prefix TEXT (space-),\n"
+    "  --aws-endpoint URL (that of the region), --aws-ca-file FILE\n"
     "  --pkcs11-module FILE, --pkcs11-token LABEL, --pkcs11-pin-file FILE\n"
     "  --help, --version\n\n"
     "Asks the one that serves, as root:\n"
@@ -65,6 +68,11 @@ static const struct slot {
     {"transit-token-file", offsetof(struct volume_options, transit_token_file)},
     {"transit-namespace", offsetof(struct volume_options, transit_namespace)},
     {"transit-ca-file", offsetof(struct volume_options, transit_ca_file)},
+    {"aws-region", offsetof(struct volume_options, aws_region)},
+    {"aws-credentials", offsetof(struct volume_options, aws_credentials)},
+    {"aws-prefix", offsetof(struct volume_options, aws_prefix)},
+    {"aws-endpoint", offsetof(struct volume_options, aws_endpoint)},
+    {"aws-ca-file", offsetof(struct volume_options, aws_ca_file)},
     {"pkcs11-module", offsetof(struct volume_options, pkcs11_module)},
     {"pkcs11-token", offsetof(struct volume_options, pkcs11_token)},
     {"pkcs11-pin-file", offsetof(struct volume_options, pkcs11_pin_file)},
@@ -227,7 +235,8 @@ int volume_options_read(int argc, char **argv, struct volume_options *ret)
                                .s3_region = "us-east-1",
                                .s3_style = "path",
                                .transit_mount = "transit",
-                               .transit_prefix = "space-"};
+                               .transit_prefix = "space-",
+                               .aws_prefix = "space-"};
     int r = read_line(argc, argv, &o); /* says where the file is */
 
     if (r == 0 && !o.ask) {
@@ -290,11 +299,19 @@ int volume_options_kms(const struct volume_options *o, struct kms **ret, struct 
                                              .token_file = o->transit_token_file,
                                              .name_space = o->transit_namespace,
                                              .ca_file = o->transit_ca_file};
+    const struct kms_aws_opts aws = {.region = o->aws_region,
+                                     .endpoint = o->aws_endpoint,
+                                     .prefix = o->aws_prefix,
+                                     .credentials_file = o->aws_credentials,
+                                     .ca_file = o->aws_ca_file};
     const struct kms_pkcs11_opts pkcs11 = {
         .module = o->pkcs11_module, .token = o->pkcs11_token, .pin_file = o->pkcs11_pin_file};
 
     if (str_eq(path, "transit")) {
         return kms_transit_open(&transit, ret, e);
+    }
+    if (str_eq(path, "aws")) {
+        return kms_aws_open(&aws, ret, e);
     }
     if (str_eq(path, "pkcs11")) {
         return kms_pkcs11_open(&pkcs11, ret, e);

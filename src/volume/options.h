@@ -26,13 +26,18 @@ struct volume_options {
     const char *s3_credentials;
     const char *s3_ca_file;
     const char *s3_style; /* "path" or "host" */
-    const char *keys;     /* a path, "transit" or "pkcs11" */
+    const char *keys;     /* a path, "transit", "aws" or "pkcs11" */
     const char *transit_url;
     const char *transit_mount;
     const char *transit_prefix;
     const char *transit_token_file;
     const char *transit_namespace;
     const char *transit_ca_file;
+    const char *aws_region;
+    const char *aws_credentials;
+    const char *aws_prefix;
+    const char *aws_endpoint;
+    const char *aws_ca_file;
     const char *pkcs11_module;
     const char *pkcs11_token;
     const char *pkcs11_pin_file;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * S3 over its published HTTP API, on our own HTTP client: signed with Signature Version 4 (credential/sigv4.h), path or
+ * S3 over its published HTTP API, on our own HTTP client: signed (aws.h), path or
  * virtual-host style, own authorities for TLS, session tokens.
  *
  * A request is tried S3_TRIES times, with a growing pause, when the store does not answer, breaks off, asks for patience (429, 500, 502,
@@ -9,8 +9,7 @@
  * Objects of more than S3_PART bytes go up in parts; a part that fails is sent again, not the others. Chunks are smaller, so
  * that an upload that was interrupted goes on at the chunk where it stopped: those before are found by their names.
  *
- * Credentials are read from their file for each request, so that they can be replaced at any time: a JSON object with
- * "access_key_id", "secret_access_key", and maybe "session_token".
+ * Credentials are those of aws.h.
  */
 #pragma once
 

@@ -13,7 +13,6 @@ and ends as it ends. GET /-/fault?kind=KIND&n=N lets the next N signed requests 
 GET /-/count gives the number of signed requests so far, and of bytes put.
 """
 import hashlib
-import hmac
 import http.server
 import json
 import os
@@ -21,27 +20,19 @@ import re
 import socketserver
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.parse
 import uuid
 from xml.sax.saxutils import escape
 
+import awssign
+
 BUCKET = 'test-bucket'
-KEY_ID, SECRET, TOKEN = 'AKIATEST', 'the/secret+key', 'a token/with=signs'
 PAGE = 3  # small, so that lists have pages
 
 objects, uploads, lock = {}, {}, threading.Lock()
 faults, counts = [], {'requests': 0, 'bytes': 0}
-
-
-def sign(key, text):
-    return hmac.new(key, text.encode(), hashlib.sha256).digest()
-
-
-def quote(text):
-    return urllib.parse.quote(text, safe='-_.~')
 
 
 def error(code):
@@ -59,34 +50,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != 'HEAD':
             self.wfile.write(body)
-
-    def verify(self, path, query, body):
-        """None, or the code of the error."""
-        found = re.fullmatch(r'AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request, '
-                             r'SignedHeaders=([a-z0-9;-]+), Signature=([0-9a-f]{64})', self.headers.get('Authorization', ''))
-        if not found or found[1] != KEY_ID:
-            return 'InvalidAccessKeyId'
-        _, date, region, names, signature = found.groups()
-        digest = self.headers.get('x-amz-content-sha256')
-        if digest != hashlib.sha256(body).hexdigest():
-            return 'XAmzContentSHA256Mismatch'
-        if not {'host', 'x-amz-date', 'x-amz-content-sha256', 'x-amz-security-token'} <= set(names.split(';')):
-            return 'AccessDenied'
-        if self.headers.get('x-amz-security-token') != TOKEN:
-            return 'InvalidToken'
-        pairs = sorted((quote(n), quote(v)) for n, v in urllib.parse.parse_qsl(query, keep_blank_values=True))
-        canonical = '\n'.join([self.command, path, '&'.join(f'{n}={v}' for n, v in pairs)] +
-                              [f'{n}:{self.headers[n].strip()}' for n in names.split(';')] + ['', names, digest])
-        key = ('AWS4' + SECRET).encode()
-        for part in (date, region, 's3', 'aws4_request'):
-            key = sign(key, part)
-        text = '\n'.join(['AWS4-HMAC-SHA256', self.headers['x-amz-date'], f'{date}/{region}/s3/aws4_request',
-                          hashlib.sha256(canonical.encode()).hexdigest()])
-        when = time.mktime(time.strptime(self.headers['x-amz-date'], '%Y%m%dT%H%M%SZ')) - time.timezone
-        if abs(when - time.time()) > 900 or self.headers['x-amz-date'][:8] != date:
-            return 'RequestTimeTooSkewed'
-        return None if hmac.compare_digest(hmac.new(key, text.encode(), hashlib.sha256).hexdigest(), signature) else \
-            'SignatureDoesNotMatch'
 
     def fault(self):
         with lock:
@@ -113,7 +76,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(200, error('InternalError'))
         if fault == 'slow':
             time.sleep(1)
-        wrong = 'RequestTimeTooSkewed' if fault == 'skew' else self.verify(url.path, url.query, body)
+        wrong = 'RequestTimeTooSkewed' if fault == 'skew' else awssign.verify(self.command, self.headers, 's3', url.path, url.query, body)
         if wrong:
             return self.answer(403, error(wrong))
         host, path = self.headers['Host'], urllib.parse.unquote(url.path)
@@ -205,10 +168,8 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 def main():
     server = Server(('127.0.0.1', 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with tempfile.NamedTemporaryFile('w', suffix='.json') as f:
-        json.dump({'access_key_id': KEY_ID, 'secret_access_key': SECRET, 'session_token': TOKEN}, f)
-        f.flush()
-        env = dict(os.environ, S3_TEST_URL=f'http://127.0.0.1:{server.server_port}', S3_TEST_CREDENTIALS=f.name,
+    with awssign.credentials() as file:
+        env = dict(os.environ, S3_TEST_URL=f'http://127.0.0.1:{server.server_port}', S3_TEST_CREDENTIALS=file,
                    S3_TEST_BUCKET=BUCKET)
         return subprocess.run(sys.argv[1:], env=env).returncode
 
