@@ -77,10 +77,10 @@ static int signing_add(struct signing *s, const char *name, const char *value, s
         return -E2BIG;
     }
     while (at > 0 && strcasecmp(s->names[at - 1], name) > 0) {
-        memcpy(s->names[at], s->names[at - 1], sizeof(s->names[0]));
-        s->values[at] = s->values[at - 1];
         at--;
     }
+    memmove(s->names + at + 1, s->names + at, (s->n - at) * sizeof(s->names[0]));
+    memmove(s->values + at + 1, s->values + at, (s->n - at) * sizeof(s->values[0]));
     for (size_t i = 0; i <= strlen(name); i++) {
         s->names[at][i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] - 'A' + 'a' : name[i]);
     }

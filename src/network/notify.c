@@ -173,16 +173,17 @@ void notifier_add_take(struct notifier *n, const struct intercept_owner *owner, 
                        uint64_t end_ns)
 {
     struct notice *notice = xnew(struct notice);
+    bool full;
 
     *notice =
         (struct notice){.owner = *owner, .text = text, .due_ns = clock_now_ns(), .end_ns = end_ns};
     pthread_mutex_lock(&n->lock);
-    if (n->n < NOTIFY_MAX) {
+    full = n->n >= NOTIFY_MAX;
+    if (!full) {
         insert(n, notice);
-        notice = NULL;
     }
     pthread_mutex_unlock(&n->lock);
-    if (notice) {
+    if (full) {
         notice_free(notice);
     }
 }

@@ -277,33 +277,41 @@ static int not_found(const char *id, struct err *e)
     return err_set(e, -ENOENT, "not_found", "watcher with id %.40s not found", id);
 }
 
-/* A request's hold on a watcher of its sandbox: not_found. take: out of the table, for nobody else to find. */
-static int hold(struct inside *in, const char *id, bool take, struct watcher **ret, struct err *e)
+/* The one of this sandbox with that id; take: out of the table, for nobody else to find. Under the lock. */
+static struct watcher *look_up(struct watchers *ws, const struct inside *in, const char *id,
+                               bool take)
 {
-    struct watchers *ws = gateway_of(in->req)->e2b->watchers;
-    struct watcher *found = NULL;
-
-    pthread_mutex_lock(&ws->mutex);
     for (struct watcher **at = &ws->first; *at; at = &(*at)->next) {
-        if (str_eq((*at)->id, id) && str_eq((*at)->sandbox, in->sb.id)) {
-            found = *at;
-            found->n_users++;
+        struct watcher *w = *at;
+
+        if (str_eq(w->id, id) && str_eq(w->sandbox, in->sb.id)) {
             if (take) {
                 unlink_one(ws, at);
             }
-            break;
+            return w;
         }
     }
-    if (found && take) {
-        while (found->n_users > 1) {
-            pthread_cond_wait(&ws->unused, &ws->mutex);
-        }
-    }
-    pthread_mutex_unlock(&ws->mutex);
-    if (!found) {
+    return NULL;
+}
+
+/* A request's hold on a watcher: not_found. With take, nobody else holds it any more. */
+static int hold(struct inside *in, const char *id, bool take, struct watcher **ret, struct err *e)
+{
+    struct watchers *ws = gateway_of(in->req)->e2b->watchers;
+    struct watcher *w;
+
+    pthread_mutex_lock(&ws->mutex);
+    w = look_up(ws, in, id, take);
+    if (!w) {
+        pthread_mutex_unlock(&ws->mutex);
         return not_found(id, e);
     }
-    *ret = found;
+    w->n_users++;
+    while (take && w->n_users > 1) {
+        pthread_cond_wait(&ws->unused, &ws->mutex);
+    }
+    pthread_mutex_unlock(&ws->mutex);
+    *ret = w;
     return 0;
 }
 
