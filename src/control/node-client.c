@@ -363,6 +363,23 @@ int node_client_set_end(struct node_client *node, const struct sandbox *row, int
         call, /* ret */ NULL, e);
 }
 
+int node_client_put(struct node_client *node, const char *target, const json_t *body,
+                    struct node_call *call, struct err *e)
+{
+    ASSERT(target && body);
+    return exchange(node, &(struct http_json_opts){.method = "PUT", .target = target, .body = body},
+                    call,
+                    /* ret */ NULL, e);
+}
+
+int node_client_forget(struct node_client *node, const char *target, struct node_call *call,
+                       struct err *e)
+{
+    ASSERT(target);
+    return exchange(node, &(struct http_json_opts){.method = "DELETE", .target = target}, call,
+                    /* ret */ NULL, e);
+}
+
 int node_client_get(struct node_client *node, const char *target, struct node_call *call,
                     json_t **ret, struct err *e)
 {

@@ -112,6 +112,12 @@ MUST_CHECK int node_client_ask(struct node_client *node, const struct node_ask *
 MUST_CHECK int node_client_get(struct node_client *node, const char *target, struct node_call *call,
                                json_t **ret, struct err *e);
 
+/* PUT and DELETE of something of the node itself, such as its lease. */
+MUST_CHECK int node_client_put(struct node_client *node, const char *target, const json_t *body,
+                               struct node_call *call, struct err *e);
+MUST_CHECK int node_client_forget(struct node_client *node, const char *target,
+                                  struct node_call *call, struct err *e);
+
 /* Pure: the answers of the node. Whatever they say, only well-formed ids and known states come through. */
 MUST_CHECK int node_sandbox_from_json(json_t *json, struct node_sandbox *ret, struct err *e);
 MUST_CHECK int node_list_from_json(json_t *json, struct node_list *ret, struct err *e);

@@ -33,6 +33,7 @@ struct control {
     bool node_known;               /* atomic: see identity.c */
     bool empties;                  /* atomic: some node is lost or drained */
     struct evacuation *evacuation; /* owned; while running */
+    struct keeper *keeper;         /* owned; while running */
     char owner[ID_SIZE];           /* this process, in rows and operations */
     int64_t (*now_ms)(void *ctx);
     void *now_ctx;
@@ -204,5 +205,11 @@ static inline bool control_empties(const struct control *c)
 /* evacuate.c. The thread of control_start_reconciler() that empties nodes. */
 struct evacuation *evacuation_start(struct control *c);
 void evacuation_stop(struct evacuation *ev);
+
+/*
+ * reconcile.c. Has a node leave what no row says that it has. 0: it has nothing such; 1: it has still, somebody holds it or it
+ * could not be ended. An error: it cannot be read what it has.
+ */
+MUST_CHECK int control_clear_node(struct control *c, const char *name, struct err *e);
 
 int control_not_found(struct err *e);

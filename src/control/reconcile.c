@@ -372,6 +372,30 @@ int control_reconcile_node(struct control *c, const char *name, struct err *e)
     return reconcile_node(c, fleet_client(c->fleet, name), e);
 }
 
+int control_clear_node(struct control *c, const char *name, struct err *e)
+{
+    CLEANUP(pass_done) struct pass p = {.c = c, .client = fleet_client(c->fleet, name)};
+    CLEANUP(pass_done) struct pass after = {.c = c, .client = p.client};
+    bool left = false;
+    int r = gather(&p, e);
+
+    for (size_t i = 0; i < p.node.n && r == 0; i++) {
+        if (!p.matched[i]) {
+            end_orphan(&p, &p.node.items[i]);
+            left = true;
+        }
+    }
+    if (r < 0 || !left) {
+        return r;
+    }
+    r = gather(&after, e);
+    left = false;
+    for (size_t i = 0; i < after.node.n && r == 0; i++) {
+        left = left || !after.matched[i];
+    }
+    return r < 0 ? r : left;
+}
+
 struct round {
     struct control *c;
     struct err *e; /* may be NULL */

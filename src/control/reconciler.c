@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/cond.h"
 #include "base/log.h"
+#include "control/keeper.h"
 #include "control/private.h"
 
 #include <stdio.h>
@@ -237,6 +238,8 @@ void control_start_reconciler(struct control *c)
     r = pthread_create(&c->thread, NULL, reconciler, c);
     ASSERT(r == 0); /* like memory: restart is the way out */
     c->evacuation = evacuation_start(c);
+    c->keeper = keeper_new(c, KEEPER_FRESH_MS);
+    keeper_start(c->keeper);
     c->running = true;
 }
 
@@ -249,6 +252,7 @@ void control_stop_reconciler(struct control *c)
     pthread_mutex_unlock(&c->mutex);
     pthread_join(c->thread, NULL);
     evacuation_stop(c->evacuation);
+    keeper_free(c->keeper);
     c->running = false;
 }
 

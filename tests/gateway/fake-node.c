@@ -8,9 +8,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/id.h"
 #include "http/route.h"
 #include "http/server.h"
+#include "model/lease.h"
 #include "wire/frames.h"
 
 #define SANDBOXES_MAX 4096
@@ -25,6 +27,8 @@ struct fake_sandbox {
     char *network; /* owned; the same */
 };
 
+#define FAKE_EPOCH "0123456789abcdef0123456789abcdef"
+
 struct fake_node {
     struct http_server *server; /* owned */
     pthread_t thread;
@@ -36,6 +40,9 @@ struct fake_node {
     unsigned held[FAKE_OP_COUNT_];
     unsigned made;
     bool differs;
+    bool fenced;
+    bool silent; /* it does not say what it is */
+    unsigned grants;
     unsigned cold;
     char id[128]; /* where it listens: another one there is taken for the same */
     struct fake_sandbox sandboxes[SANDBOXES_MAX];
@@ -758,8 +765,66 @@ static int templates(struct http_request *req, struct err *e)
 static int node_info(struct http_request *req, struct err *e)
 {
     struct fake_node *n = http_request_ctx(req);
+    json_t *out;
 
-    return http_reply_json_take(req, 200, json_pack("{s:s, s:s}", "id", n->id, "accel", "tcg"), e);
+    pthread_mutex_lock(&n->mutex);
+    out = n->silent ? NULL
+                    : json_pack("{s:s, s:s, s:i, s:i, s:[{s:i}], s:{s:s, s:I, s:b}}", "id", n->id,
+                                "accel", "tcg", "cpus", 4, "memory_mib", 1000, "warm", "ready", 3,
+                                "lease", "epoch", FAKE_EPOCH, "stamp_ms",
+                                (json_int_t)(clock_now_ns() / NS_PER_MS), "fenced", (int)n->fenced);
+    pthread_mutex_unlock(&n->mutex);
+    return out ? http_reply_json_take(req, 200, out, e)
+               : err_set(e, -EIO, "silent", "it says nothing");
+}
+
+static int node_lease(struct http_request *req, struct err *e)
+{
+    struct fake_node *n = http_request_ctx(req);
+    cleanup_json json_t *body = NULL;
+    int64_t now_ms = (int64_t)(clock_now_ns() / NS_PER_MS);
+    int r = http_body_json(req, 4096, &body, e);
+
+    if (r == 0) {
+        ASSERT(str_eq(json_get_string(body, "epoch", ""), FAKE_EPOCH));
+        ASSERT(json_get_int(body, "stamp_ms", 0) <= now_ms);
+        ASSERT(json_get_int(body, "for_ms", 0) == lease_node_ms());
+        pthread_mutex_lock(&n->mutex);
+        n->grants++;
+        n->fenced = false;
+        pthread_mutex_unlock(&n->mutex);
+        r = http_reply_json_take(req, 200, json_object(), e);
+    }
+    return r;
+}
+
+static int node_lease_end(struct http_request *req, struct err *e)
+{
+    return http_reply_json_take(req, 200, json_object(), e);
+}
+
+void fake_node_fence(struct fake_node *n)
+{
+    pthread_mutex_lock(&n->mutex);
+    n->fenced = true;
+    pthread_mutex_unlock(&n->mutex);
+}
+
+void fake_node_silence(struct fake_node *n, bool silent)
+{
+    pthread_mutex_lock(&n->mutex);
+    n->silent = silent;
+    pthread_mutex_unlock(&n->mutex);
+}
+
+unsigned fake_node_grants(struct fake_node *n)
+{
+    unsigned grants;
+
+    pthread_mutex_lock(&n->mutex);
+    grants = n->grants;
+    pthread_mutex_unlock(&n->mutex);
+    return grants;
 }
 
 /* With the mutex held. */
@@ -887,6 +952,8 @@ static const struct http_route routes[] = {
     {"*", "/v1/sandboxes/{id}/guest{rest...}", guest, 0},
     {"GET", "/v1/templates", templates, 0},
     {"GET", "/v1/node", node_info, 0},
+    {"PUT", "/v1/node/lease", node_lease, 0},
+    {"DELETE", "/v1/node/lease", node_lease_end, 0},
 };
 static const struct http_router router = {routes, ARRAY_SIZE(routes), NULL};
 

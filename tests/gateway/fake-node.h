@@ -75,6 +75,12 @@ bool fake_store_has(const char *id);
 void fake_node_differs(struct fake_node *n);
 /* How many it has started afresh so. */
 unsigned fake_node_cold(struct fake_node *n);
+/* Its lease is over: until it is granted again. */
+void fake_node_fence(struct fake_node *n);
+/* How often it was granted one. */
+unsigned fake_node_grants(struct fake_node *n);
+/* It does not say what it is and has, as one that cannot be reached. */
+void fake_node_silence(struct fake_node *n, bool silent);
 /* Behind the gateway's back: makes, loses or changes one. state "" removes it. */
 void fake_node_set(struct fake_node *n, const char *id, const char *state);
 

@@ -6,109 +6,7 @@
  */
 #include <stdio.h>
 
-#include "database/nodes.h"
-#include "harness.h"
-
-#define NODES 3
-
-static const char *const names[NODES] = {"local", "node-b", "node-c"};
-
-struct nodes {
-    struct world w;
-    struct fake_node *node[NODES]; /* the first one is the world's */
-    char *socket[NODES];           /* owned */
-};
-
-/* As a node would say it; those further down have less room. */
-static void tell(struct nodes *t, int i, bool alive, enum schedule_wanted wanted)
-{
-    cleanup_free char *url = xasprintf("unix:%s", t->socket[i]);
-    cleanup_json json_t *told =
-        json_pack("{s:i, s:i, s:i, s:I, s:i, s:{s:i}, s:s, s:s, s:[ss]}", "cpus", 8, "memory_mib",
-                  10000, "memory_free_mib", 9000 - i * 1000, "pool_free_bytes", (json_int_t)1 << 40,
-                  "sandboxes", 0, "limits", "sandboxes_max", 1000, "accel", "tcg", "vmm_version",
-                  "10.0", "templates", "tiny", "debian");
-
-    ASSERT(told);
-    ASSERT(
-        fleet_put(t->w.fleet,
-                  &(struct fleet_news){
-                      .name = names[i], .url = url, .wanted = wanted, .alive = alive, .told = told},
-                  NULL) == 0);
-}
-
-static void nodes_init(struct nodes *t)
-{
-    world_init(&t->w);
-    t->node[0] = t->w.node;
-    t->socket[0] = xstrdup(t->w.socket);
-    for (int i = 0; i < NODES; i++) {
-        if (i > 0) {
-            t->socket[i] = xasprintf("%s/%s", t->w.dir, names[i]);
-            t->node[i] = fake_node_start(t->socket[i]);
-        }
-        tell(t, i, /* alive */ true, SCHEDULE_ACTIVE);
-    }
-}
-
-static void nodes_done(struct nodes *t)
-{
-    for (int i = 1; i < NODES; i++) {
-        if (t->node[i]) {
-            fake_node_stop(t->node[i]);
-        }
-    }
-    for (int i = 0; i < NODES; i++) {
-        free(t->socket[i]);
-    }
-    world_done(&t->w);
-}
-#define NODES_WORLD(t_) \
-    CLEANUP(nodes_done) struct nodes t_ = {0}; \
-    nodes_init(&t_)
-
-static int where(struct nodes *t, const char *id)
-{
-    int found = -1;
-
-    for (int i = 0; i < NODES; i++) {
-        if (t->node[i] && fake_node_has(t->node[i], id)) {
-            CHECK_INT(found, -1); /* never on two */
-            found = i;
-        }
-    }
-    return found;
-}
-
-/* The row's node. */
-static int row_node(struct nodes *t, const char *id)
-{
-    cleanup_sandbox struct sandbox sb = {0};
-
-    ASSERT(db_sandbox_get(t->w.db, id, NULL, &sb, NULL) == 0);
-    for (int i = 0; i < NODES; i++) {
-        if (str_eq(sb.node, names[i])) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-static int post(struct nodes *t, const char *id, const char *what, const char *body)
-{
-    cleanup_free char *target = xasprintf("/v1/sandboxes/%s%s", id, what);
-    cleanup_answer struct answer a = alice(&t->w, "POST", target, body);
-
-    return a.status;
-}
-
-static void check_state(struct nodes *t, const char *id, const char *want)
-{
-    char state[24];
-
-    world_state(&t->w, id, state);
-    CHECK_STR(state, want);
-}
+#include "nodes.h"
 
 static void a_creation_goes_where_room_is(void)
 {
@@ -116,15 +14,15 @@ static void a_creation_goes_where_room_is(void)
     char id[ID_SIZE];
 
     world_make(&t.w, ALICE, id);
-    CHECK_INT(where(&t, id), 0);
-    tell(&t, 0, true, SCHEDULE_CORDONED);
+    CHECK_INT(nodes_where(&t, id), 0);
+    nodes_tell(&t, 0, true, SCHEDULE_CORDONED);
     world_make(&t.w, ALICE, id);
-    CHECK_INT(where(&t, id), 1);
-    CHECK_INT(row_node(&t, id), 1);
-    tell(&t, 1, /* alive */ false, SCHEDULE_ACTIVE);
+    CHECK_INT(nodes_where(&t, id), 1);
+    CHECK_INT(nodes_row(&t, id), 1);
+    nodes_tell(&t, 1, /* alive */ false, SCHEDULE_ACTIVE);
     world_make(&t.w, ALICE, id);
-    CHECK_INT(where(&t, id), 2);
-    tell(&t, 2, true, SCHEDULE_DRAINING);
+    CHECK_INT(nodes_where(&t, id), 2);
+    nodes_tell(&t, 2, true, SCHEDULE_DRAINING);
     {
         cleanup_answer struct answer a =
             alice(&t.w, "POST", "/v1/sandboxes", "{\"template\":\"tiny\"}");
@@ -142,8 +40,8 @@ static void a_full_node_passes_a_creation_on(void)
 
     fake_node_fault(t.node[0], FAKE_CREATE, FAKE_ERROR);
     world_make(&t.w, ALICE, id);
-    CHECK_INT(where(&t, id), 1);
-    CHECK_INT(row_node(&t, id), 1);
+    CHECK_INT(nodes_where(&t, id), 1);
+    CHECK_INT(nodes_row(&t, id), 1);
     fake_node_fault(t.node[1], FAKE_CREATE, FAKE_ERROR);
     fake_node_fault(t.node[2], FAKE_CREATE, FAKE_ERROR);
     {
@@ -165,7 +63,7 @@ static void a_node_that_is_not_there_passes_a_creation_on(void)
     world_stop_node(&t.w);
     t.node[0] = NULL;
     world_make(&t.w, ALICE, id);
-    CHECK_INT(where(&t, id), 1);
+    CHECK_INT(nodes_where(&t, id), 1);
 }
 
 /* It may have made it: nobody else is asked, and what there is of it goes. */
@@ -187,11 +85,11 @@ static void requests_go_to_the_row_s_node(void)
     NODES_WORLD(t);
     char id[ID_SIZE];
 
-    tell(&t, 0, true, SCHEDULE_CORDONED);
+    nodes_tell(&t, 0, true, SCHEDULE_CORDONED);
     world_make(&t.w, ALICE, id);
-    CHECK_INT(post(&t, id, "/pause", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/pause", NULL), 200);
     CHECK_INT(fake_node_asked(t.node[1], FAKE_PAUSE), 1);
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
     fake_node_guest_answer(t.node[1], 200, "application/json", "{}", 2);
     {
         cleanup_free char *target = xasprintf("/v1/sandboxes/%s/metrics", id);
@@ -200,10 +98,10 @@ static void requests_go_to_the_row_s_node(void)
         CHECK_INT(a.status, 200);
     }
     CHECK_INT(fake_node_asked(t.node[1], FAKE_GUEST), 1);
-    CHECK_INT(post(&t, id, "/fork", "{\"count\":2}"), 201);
+    CHECK_INT(nodes_post(&t, id, "/fork", "{\"count\":2}"), 201);
     CHECK_INT(fake_node_count(t.node[1]), 3);
-    CHECK_INT(post(&t, id, "/stop", NULL), 200);
-    CHECK_INT(post(&t, id, "/start", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/stop", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/start", NULL), 200);
     {
         cleanup_free char *target = xasprintf("/v1/sandboxes/%s", id);
         cleanup_answer struct answer a = alice(&t.w, "DELETE", target, NULL);
@@ -224,14 +122,14 @@ static void a_node_that_cannot_be_asked_is_not_empty(void)
     char on_b[ID_SIZE];
 
     world_make(&t.w, ALICE, on_a);
-    tell(&t, 0, true, SCHEDULE_CORDONED);
+    nodes_tell(&t, 0, true, SCHEDULE_CORDONED);
     world_make(&t.w, ALICE, on_b);
     fake_node_set(t.node[2], "s0000000000000000009", "running");
     fake_node_fault(t.node[1], FAKE_LIST, FAKE_NONSENSE);
     fake_node_set(t.node[0], on_a, "");
     CHECK(control_reconcile(t.w.control, NULL) < 0);
-    check_state(&t, on_b, "running");
-    check_state(&t, on_a, "failed");                          /* the others are compared */
+    nodes_state(&t, on_b, "running");
+    nodes_state(&t, on_a, "failed");                          /* the others are compared */
     CHECK(!fake_node_has(t.node[2], "s0000000000000000009")); /* all of them */
     CHECK(!control_health(t.w.control).node_ok);
     fake_node_fault(t.node[1], FAKE_LIST, FAKE_FINE);
@@ -245,15 +143,15 @@ static void what_a_sandbox_left_behind_goes_but_not_what_is_stored(void)
     char id[ID_SIZE];
 
     world_make(&t.w, ALICE, id);
-    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
-    tell(&t, 0, true, SCHEDULE_CORDONED);
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
-    CHECK_INT(where(&t, id), 1);
+    CHECK_INT(nodes_post(&t, id, "/suspend", NULL), 200);
+    nodes_tell(&t, 0, true, SCHEDULE_CORDONED);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(nodes_where(&t, id), 1);
     fake_node_set(t.node[0], id, "running"); /* the first node comes back with it */
     CHECK_INT(control_reconcile(t.w.control, NULL), 0);
-    CHECK_INT(where(&t, id), 1);
+    CHECK_INT(nodes_where(&t, id), 1);
     CHECK(fake_store_has(id));
-    check_state(&t, id, "running");
+    nodes_state(&t, id, "running");
 }
 
 static void suspended_here_resumes_there(void)
@@ -262,15 +160,15 @@ static void suspended_here_resumes_there(void)
     char id[ID_SIZE];
 
     world_make(&t.w, ALICE, id);
-    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
-    CHECK_INT(where(&t, id), -1);
+    CHECK_INT(nodes_post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(nodes_where(&t, id), -1);
     world_stop_node(&t.w); /* whatever becomes of it */
     t.node[0] = NULL;
-    tell(&t, 0, /* alive */ false, SCHEDULE_ACTIVE);
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
-    CHECK_INT(where(&t, id), 1);
-    CHECK_INT(row_node(&t, id), 1);
-    check_state(&t, id, "running");
+    nodes_tell(&t, 0, /* alive */ false, SCHEDULE_ACTIVE);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(nodes_where(&t, id), 1);
+    CHECK_INT(nodes_row(&t, id), 1);
+    nodes_state(&t, id, "running");
 }
 
 static void memory_that_fits_nowhere_starts_from_the_disk_in_the_end(void)
@@ -279,15 +177,15 @@ static void memory_that_fits_nowhere_starts_from_the_disk_in_the_end(void)
     char id[ID_SIZE];
 
     world_make(&t.w, ALICE, id);
-    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/suspend", NULL), 200);
     fake_node_differs(t.node[0]);
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
-    CHECK_INT(where(&t, id), 1); /* the next one has what it needs */
-    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(nodes_where(&t, id), 1); /* the next one has what it needs */
+    CHECK_INT(nodes_post(&t, id, "/suspend", NULL), 200);
     fake_node_differs(t.node[1]);
     fake_node_differs(t.node[2]);
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
-    CHECK(where(&t, id) >= 0);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+    CHECK(nodes_where(&t, id) >= 0);
     CHECK_INT(fake_node_cold(t.node[0]) + fake_node_cold(t.node[1]) + fake_node_cold(t.node[2]), 1);
 }
 
@@ -305,13 +203,13 @@ static void who_wants_memory_alone_stays_suspended(void)
 
         CHECK_INT(a.status, 200);
     }
-    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/suspend", NULL), 200);
     for (int i = 0; i < NODES; i++) {
         fake_node_differs(t.node[i]);
     }
-    CHECK(post(&t, id, "/resume", NULL) >= 400);
-    check_state(&t, id, "suspended");
-    CHECK_INT(where(&t, id), -1);
+    CHECK(nodes_post(&t, id, "/resume", NULL) >= 400);
+    nodes_state(&t, id, "suspended");
+    CHECK_INT(nodes_where(&t, id), -1);
     CHECK_INT(fake_node_cold(t.node[0]) + fake_node_cold(t.node[1]) + fake_node_cold(t.node[2]), 0);
 }
 
@@ -321,16 +219,16 @@ static void a_restore_whose_answer_is_lost_stays_on_its_node(void)
     char id[ID_SIZE];
 
     world_make(&t.w, ALICE, id);
-    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/suspend", NULL), 200);
     fake_node_fault(t.node[0], FAKE_RESTORE, FAKE_LOST);
-    CHECK_INT(post(&t, id, "/resume", NULL), 503);
-    CHECK_INT(where(&t, id), 0);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 503);
+    CHECK_INT(nodes_where(&t, id), 0);
     CHECK_INT(fake_node_asked(t.node[1], FAKE_RESTORE), 0);
-    tell(&t, 0, true, SCHEDULE_CORDONED); /* also when it would not be chosen now */
+    nodes_tell(&t, 0, true, SCHEDULE_CORDONED); /* also when it would not be chosen now */
     fake_node_fault(t.node[0], FAKE_RESTORE, FAKE_FINE);
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
-    CHECK_INT(where(&t, id), 0);
-    CHECK_INT(row_node(&t, id), 0);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(nodes_where(&t, id), 0);
+    CHECK_INT(nodes_row(&t, id), 0);
 }
 
 static void a_restore_that_all_refuse_leaves_it_suspended(void)
@@ -339,16 +237,16 @@ static void a_restore_that_all_refuse_leaves_it_suspended(void)
     char id[ID_SIZE];
 
     world_make(&t.w, ALICE, id);
-    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/suspend", NULL), 200);
     for (int i = 0; i < NODES; i++) {
         fake_node_fault(t.node[i], FAKE_RESTORE, FAKE_ERROR);
     }
-    CHECK_INT(post(&t, id, "/resume", NULL), 503);
-    check_state(&t, id, "suspended");
-    CHECK_INT(row_node(&t, id), 0);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 503);
+    nodes_state(&t, id, "suspended");
+    CHECK_INT(nodes_row(&t, id), 0);
     fake_node_fault(t.node[2], FAKE_RESTORE, FAKE_FINE);
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
-    CHECK_INT(where(&t, id), 2);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(nodes_where(&t, id), 2);
 }
 
 /* --- why --- */
@@ -387,8 +285,8 @@ static void the_choice_is_explained(void)
     cleanup_free char *about = NULL;
     char id[ID_SIZE];
 
-    tell(&t, 1, true, SCHEDULE_CORDONED);
-    tell(&t, 2, /* alive */ false, SCHEDULE_ACTIVE);
+    nodes_tell(&t, 1, true, SCHEDULE_CORDONED);
+    nodes_tell(&t, 2, /* alive */ false, SCHEDULE_ACTIVE);
     fresh = explain(&t, "{\"template\":\"tiny\"}");
     CHECK_STR(json_get_string(fresh, "chosen", ""), "local");
     check_reason(fresh, "local", "fits");
@@ -399,7 +297,7 @@ static void the_choice_is_explained(void)
     CHECK_INT(fake_node_asked(t.node[0], FAKE_CREATE), 0);
 
     world_make(&t.w, ALICE, id);
-    tell(&t, 1, true, SCHEDULE_ACTIVE);
+    nodes_tell(&t, 1, true, SCHEDULE_ACTIVE);
     about = xasprintf("{\"sandbox\":\"%s\"}", id);
     again = explain(&t, about);
     CHECK_STR(json_get_string(again, "chosen", ""), "local"); /* where it was */
@@ -409,7 +307,7 @@ static void the_choice_is_explained(void)
 
         CHECK_INT(a.status, 404);
     }
-    CHECK_INT(where(&t, id), 0);
+    CHECK_INT(nodes_where(&t, id), 0);
 }
 
 /* --- moving --- */
@@ -421,11 +319,11 @@ static void a_running_one_is_moved(void)
 
     world_make(&t.w, ALICE, id);
     CHECK_INT(control_move(t.w.control, id, &(struct control_move){.from = "local"}, NULL), 0);
-    CHECK_INT(where(&t, id), 1);
-    CHECK_INT(row_node(&t, id), 1);
-    check_state(&t, id, "running");
+    CHECK_INT(nodes_where(&t, id), 1);
+    CHECK_INT(nodes_row(&t, id), 1);
+    nodes_state(&t, id, "running");
     CHECK_INT(control_move(t.w.control, id, &(struct control_move){.from = "local"}, NULL), 0);
-    CHECK_INT(where(&t, id), 1); /* it is not there any more */
+    CHECK_INT(nodes_where(&t, id), 1); /* it is not there any more */
 }
 
 static void one_that_sleeps_is_not_woken(void)
@@ -434,35 +332,13 @@ static void one_that_sleeps_is_not_woken(void)
     char id[ID_SIZE];
 
     world_make(&t.w, ALICE, id);
-    CHECK_INT(post(&t, id, "/pause", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/pause", NULL), 200);
     CHECK_INT(control_move(t.w.control, id, &(struct control_move){.from = "local"}, NULL), 0);
-    check_state(&t, id, "suspended");
-    CHECK_INT(row_node(&t, id), -1);
-    tell(&t, 0, true, SCHEDULE_CORDONED);
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
-    CHECK_INT(where(&t, id), 1);
-}
-
-/* As members of the control plane would find it. */
-static void lose(struct nodes *t, int i)
-{
-    struct node_row row = {.leased = true, .generation = 1};
-    cleanup_node_row struct node_row now = {0};
-    uint64_t deadline_ns = deadline_in_ms(TEST_MS);
-    int64_t generation;
-    int r = 0;
-
-    snprintf(row.name, sizeof(row.name), "%s", names[i]);
-    snprintf(row.id, sizeof(row.id), "id of %s", names[i]);
-    snprintf(row.address, sizeof(row.address), "unix:%s", t->socket[i]);
-    ASSERT(db_node_put(t->w.db, &row, NULL) == 0);
-    ASSERT(db_node_renew(t->w.db, &row, 1, NULL) == 0);
-    ASSERT(db_node_get(t->w.db, names[i], &now, NULL) == 0);
-    while (r == 0 && !deadline_passed(deadline_ns)) {
-        r = db_node_lose(t->w.db, names[i], now.renewals, &generation, NULL);
-    }
-    ASSERT(r == 1);
-    tell(t, i, /* alive */ false, SCHEDULE_ACTIVE);
+    nodes_state(&t, id, "suspended");
+    CHECK_INT(nodes_row(&t, id), -1);
+    nodes_tell(&t, 0, true, SCHEDULE_CORDONED);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(nodes_where(&t, id), 1);
 }
 
 static void what_a_lost_node_ran_is_restored_once(void)
@@ -475,29 +351,29 @@ static void what_a_lost_node_ran_is_restored_once(void)
 
     world_make(&t.w, ALICE, id);
     world_make(&t.w, ALICE, never);
-    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
-    CHECK_INT(where(&t, id), 0);
+    CHECK_INT(nodes_post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(nodes_where(&t, id), 0);
     CHECK_INT(control_move(t.w.control, id, &lost, &e), -ESTALE); /* nobody says so */
     CHECK_STR(e.reason, "node_not_lost");
-    check_state(&t, id, "running");
-    lose(&t, 0);
+    nodes_state(&t, id, "running");
+    nodes_lose(&t, 0);
     fake_node_fault(t.node[1], FAKE_RESTORE, FAKE_LOST); /* and the first attempt is cut */
     fake_node_set(t.node[0], id, "");                    /* it is fenced */
     CHECK(control_move(t.w.control, id, &lost, NULL) < 0);
-    CHECK_INT(row_node(&t, id), 1);
+    CHECK_INT(nodes_row(&t, id), 1);
     fake_node_fault(t.node[1], FAKE_RESTORE, FAKE_FINE);
     CHECK_INT(control_move(t.w.control, id, &lost, NULL), 0); /* it is not there any more */
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
-    CHECK_INT(where(&t, id), 1);
-    check_state(&t, id, "running");
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+    CHECK_INT(nodes_where(&t, id), 1);
+    nodes_state(&t, id, "running");
 
     CHECK_INT(control_move(t.w.control, never, &lost, &e), -ENOENT);
     CHECK_STR(e.reason, "not_stored");
-    CHECK_INT(row_node(&t, never), 0); /* its disk may come back */
-    tell(&t, 0, /* alive */ true, SCHEDULE_ACTIVE);
+    CHECK_INT(nodes_row(&t, never), 0); /* its disk may come back */
+    nodes_tell(&t, 0, /* alive */ true, SCHEDULE_ACTIVE);
     CHECK_INT(control_reconcile(t.w.control, NULL), 0);
-    check_state(&t, never, "running");
+    nodes_state(&t, never, "running");
     CHECK(fake_store_has(id));
 }
 
@@ -520,30 +396,30 @@ static void a_lost_node_is_emptied(void)
     world_make(&t.w, ALICE, paused);
     world_make(&t.w, ALICE, sleeps);
     world_make(&t.w, ALICE, never);
-    CHECK_INT(post(&t, ran, "/suspend", NULL), 200);
-    CHECK_INT(post(&t, ran, "/resume", NULL), 200);
-    CHECK_INT(post(&t, paused, "/suspend", NULL), 200);
-    CHECK_INT(post(&t, paused, "/resume", NULL), 200);
-    CHECK_INT(post(&t, paused, "/pause", NULL), 200);
-    CHECK_INT(post(&t, sleeps, "/suspend", "{\"wake_on_request\":true}"), 200);
-    lose(&t, 0);
+    CHECK_INT(nodes_post(&t, ran, "/suspend", NULL), 200);
+    CHECK_INT(nodes_post(&t, ran, "/resume", NULL), 200);
+    CHECK_INT(nodes_post(&t, paused, "/suspend", NULL), 200);
+    CHECK_INT(nodes_post(&t, paused, "/resume", NULL), 200);
+    CHECK_INT(nodes_post(&t, paused, "/pause", NULL), 200);
+    CHECK_INT(nodes_post(&t, sleeps, "/suspend", "{\"wake_on_request\":true}"), 200);
+    nodes_lose(&t, 0);
     world_stop_node(&t.w);
     t.node[0] = NULL;
     empty_nodes(&t);
-    CHECK_INT(where(&t, ran), 1);
-    check_state(&t, ran, "running");
-    check_state(&t, paused, "suspended");
-    check_state(&t, sleeps, "suspended");
-    check_state(&t, never, "failed");
-    CHECK_INT(row_node(&t, never), 0); /* its disk may come back */
+    CHECK_INT(nodes_where(&t, ran), 1);
+    nodes_state(&t, ran, "running");
+    nodes_state(&t, paused, "suspended");
+    nodes_state(&t, sleeps, "suspended");
+    nodes_state(&t, never, "failed");
+    CHECK_INT(nodes_row(&t, never), 0); /* its disk may come back */
     CHECK_INT(fake_node_asked(t.node[1], FAKE_RESTORE), 1);
     empty_nodes(&t); /* again: nothing is left to do */
     CHECK_INT(fake_node_asked(t.node[1], FAKE_RESTORE), 1);
     CHECK_INT(fake_node_asked(t.node[2], FAKE_RESTORE), 0);
-    CHECK_INT(post(&t, paused, "/resume", NULL), 200);
-    CHECK_INT(where(&t, paused), 1);
-    CHECK_INT(post(&t, sleeps, "/resume", NULL), 200);
-    CHECK_INT(where(&t, sleeps), 1);
+    CHECK_INT(nodes_post(&t, paused, "/resume", NULL), 200);
+    CHECK_INT(nodes_where(&t, paused), 1);
+    CHECK_INT(nodes_post(&t, sleeps, "/resume", NULL), 200);
+    CHECK_INT(nodes_where(&t, sleeps), 1);
 }
 
 static void what_is_deleted_on_a_lost_node_is_gone(void)
@@ -555,8 +431,8 @@ static void what_is_deleted_on_a_lost_node_is_gone(void)
 
     world_make(&t.w, ALICE, before);
     world_make(&t.w, ALICE, after);
-    CHECK_INT(post(&t, after, "/suspend", NULL), 200);
-    CHECK_INT(post(&t, after, "/resume", NULL), 200);
+    CHECK_INT(nodes_post(&t, after, "/suspend", NULL), 200);
+    CHECK_INT(nodes_post(&t, after, "/resume", NULL), 200);
     world_stop_node(&t.w);
     t.node[0] = NULL;
     target = xasprintf("/v1/sandboxes/%s", before);
@@ -567,9 +443,9 @@ static void what_is_deleted_on_a_lost_node_is_gone(void)
     }
     empty_nodes(&t);
     CHECK_INT(world_rows(&t.w), 2); /* nor is it lost */
-    lose(&t, 0);
+    nodes_lose(&t, 0);
     empty_nodes(&t);
-    CHECK_INT(where(&t, after), 1);
+    CHECK_INT(nodes_where(&t, after), 1);
     CHECK_INT(world_rows(&t.w), 1);
     fake_node_fault(t.node[1], FAKE_LIST, FAKE_FINE);
     free(target);
@@ -589,9 +465,9 @@ static void a_deletion_does_not_wait_for_a_lost_node(void)
     char id[ID_SIZE];
 
     world_make(&t.w, ALICE, id);
-    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
-    lose(&t, 0);
+    CHECK_INT(nodes_post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+    nodes_lose(&t, 0);
     target = xasprintf("/v1/sandboxes/%s", id);
     {
         cleanup_answer struct answer a = alice(&t.w, "DELETE", target, NULL);
@@ -599,11 +475,11 @@ static void a_deletion_does_not_wait_for_a_lost_node(void)
         CHECK_INT(a.status, 204);
     }
     CHECK(!fake_store_has(id));
-    CHECK_INT(where(&t, id), 0); /* it stands still there, until the node is back */
+    CHECK_INT(nodes_where(&t, id), 0); /* it stands still there, until the node is back */
     CHECK_INT(fake_node_asked(t.node[0], FAKE_DELETE), 0);
-    tell(&t, 0, /* alive */ true, SCHEDULE_ACTIVE);
+    nodes_tell(&t, 0, /* alive */ true, SCHEDULE_ACTIVE);
     CHECK_INT(control_reconcile(t.w.control, NULL), 0);
-    CHECK_INT(where(&t, id), -1);
+    CHECK_INT(nodes_where(&t, id), -1);
 }
 
 static void a_restore_from_a_lost_node_waits_for_room(void)
@@ -612,19 +488,19 @@ static void a_restore_from_a_lost_node_waits_for_room(void)
     char id[ID_SIZE];
 
     world_make(&t.w, ALICE, id);
-    CHECK_INT(post(&t, id, "/suspend", NULL), 200);
-    CHECK_INT(post(&t, id, "/resume", NULL), 200);
-    lose(&t, 0);
+    CHECK_INT(nodes_post(&t, id, "/suspend", NULL), 200);
+    CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+    nodes_lose(&t, 0);
     fake_node_set(t.node[0], id, "");
-    tell(&t, 1, true, SCHEDULE_CORDONED);
-    tell(&t, 2, true, SCHEDULE_CORDONED);
+    nodes_tell(&t, 1, true, SCHEDULE_CORDONED);
+    nodes_tell(&t, 2, true, SCHEDULE_CORDONED);
     CHECK_INT(
         control_move(t.w.control, id, &(struct control_move){.from = "local", .lost = true}, NULL),
         -ENOMEM);
-    tell(&t, 2, true, SCHEDULE_ACTIVE);
+    nodes_tell(&t, 2, true, SCHEDULE_ACTIVE);
     empty_nodes(&t);
-    CHECK_INT(where(&t, id), 2);
-    check_state(&t, id, "running");
+    CHECK_INT(nodes_where(&t, id), 2);
+    nodes_state(&t, id, "running");
 }
 
 static void a_drained_node_is_emptied_and_nobody_is_woken(void)
@@ -638,17 +514,17 @@ static void a_drained_node_is_emptied_and_nobody_is_woken(void)
     world_make(&t.w, ALICE, ran);
     world_make(&t.w, ALICE, sleeps);
     world_make(&t.w, ALICE, stopped);
-    CHECK_INT(post(&t, sleeps, "/suspend", "{\"wake_on_request\":true}"), 200);
-    CHECK_INT(post(&t, stopped, "/stop", NULL), 200);
-    tell(&t, 0, true, SCHEDULE_DRAINING);
+    CHECK_INT(nodes_post(&t, sleeps, "/suspend", "{\"wake_on_request\":true}"), 200);
+    CHECK_INT(nodes_post(&t, stopped, "/stop", NULL), 200);
+    nodes_tell(&t, 0, true, SCHEDULE_DRAINING);
     ASSERT(db_node_put(t.w.db, &row, NULL) == 0);
     empty_nodes(&t);
-    CHECK_INT(where(&t, ran), 1);
-    check_state(&t, ran, "running");
-    CHECK_INT(where(&t, sleeps), -1);
-    check_state(&t, sleeps, "suspended");
-    CHECK_INT(row_node(&t, sleeps), -1);
-    CHECK_INT(where(&t, stopped), 0);
+    CHECK_INT(nodes_where(&t, ran), 1);
+    nodes_state(&t, ran, "running");
+    CHECK_INT(nodes_where(&t, sleeps), -1);
+    nodes_state(&t, sleeps, "suspended");
+    CHECK_INT(nodes_row(&t, sleeps), -1);
+    CHECK_INT(nodes_where(&t, stopped), 0);
     CHECK_INT(fake_node_asked(t.node[1], FAKE_RESTORE), 1);
 }
 
