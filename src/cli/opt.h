@@ -40,6 +40,7 @@ struct args {
 
     /* Services on this machine. */
     bool detach;
+    bool no_wait;
     bool foreground;
     bool all;
     bool no_setup;

@@ -108,6 +108,12 @@ static const struct opt libexec_opts[] = {
     OPT_END,
 };
 
+static const struct opt drain_opts[] = {
+    VALUE(OPT_SECONDS, "timeout", 0, "TIME", timeout_s, "how long to wait at most (no end)"),
+    FLAG("no-wait", 0, no_wait, "do not wait; the gateways go on by themselves"),
+    OPT_END,
+};
+
 static const struct opt explain_opts[] = {
     VALUE(OPT_TEXT, "template", 'T', "NAME", template, "what the sandbox starts from (debian)"),
     VALUE(OPT_NUMBER, "cpus", 0, "N", vcpus, "virtual CPUs (1)"),
@@ -710,6 +716,50 @@ const struct verb verbs[] = {
         .examples = "space schedule explain --template debian --memory 4G\n"
                     "space schedule explain s4k2",
         .opts = {.tables = {explain_opts, client_opts}, .max_pos = 1},
+    },
+    {
+        .name = "node ls", .operands = "", .group = VERB_SERVICE, .run = verb_node_ls,
+        .summary = "list the nodes of the cluster",
+        .about = "HEALTH is 'new' until the node has told anything, 'silent' when nothing was heard of it for a minute, and 'lost' "
+                 "when it was given up: what it had stored goes on elsewhere. WANTED is what operators said.",
+        .opts = {.tables = {client_opts}},
+    },
+    {
+        .name = "node show", .operands = "NODE", .group = VERB_SERVICE, .run = verb_node_show,
+        .summary = "show what is known of a node",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "node add", .operands = "NODE ADDRESS", .group = VERB_SERVICE, .run = verb_node_add,
+        .summary = "add a node that runs, or say where it is now",
+        .about = "NODE is what its own gateway calls it (--node-name), ADDRESS is https://HOST:PORT as in its --node-listen. From then "
+                 "on it runs machines only as long as a gateway renews its lease, every few seconds.",
+        .examples = "space node add node-b https://192.0.2.11:7443",
+        .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "node cordon", .operands = "NODE", .group = VERB_SERVICE, .run = verb_node_cordon,
+        .summary = "place no new sandboxes on a node",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "node uncordon", .operands = "NODE", .group = VERB_SERVICE, .run = verb_node_uncordon,
+        .summary = "let new sandboxes come to a node again",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "node drain", .operands = "NODE", .group = VERB_SERVICE, .run = verb_node_drain,
+        .summary = "move the sandboxes of a node elsewhere",
+        .about = "What runs is suspended and goes on on another node, what sleeps is not woken. What is stopped, or has snapshots that "
+                 "are kept, stays. Waits until the node is empty, or until nothing has moved for some minutes.",
+        .examples = "space node drain node-b && space node rm node-b",
+        .opts = {.tables = {drain_opts, client_opts}, .min_pos = 1, .max_pos = 1},
+    },
+    {
+        .name = "node rm", .operands = "NODE", .group = VERB_SERVICE, .run = verb_node_rm,
+        .summary = "forget a node that has no sandboxes",
+        .about = "It is told that it is nobody's. One that cannot be told stands still until it is added again.",
+        .opts = {.tables = {client_opts}, .min_pos = 1, .max_pos = 1},
     },
     {
         .name = "key create", .operands = "", .group = VERB_ACCOUNT, .run = verb_key_create,

@@ -167,6 +167,12 @@ int run_handler(struct http_request *req, struct err *e);
 int terminal_handler(struct http_request *req, struct err *e);
 int port_address_handler(struct http_request *req, struct err *e);
 
+int nodes_list_handler(struct http_request *req, struct err *e);
+int nodes_add_handler(struct http_request *req, struct err *e);
+int nodes_get_handler(struct http_request *req, struct err *e);
+int nodes_patch_handler(struct http_request *req, struct err *e);
+int nodes_delete_handler(struct http_request *req, struct err *e);
+
 int key_create_handler(struct http_request *req, struct err *e);
 int key_list_handler(struct http_request *req, struct err *e);
 int key_delete_handler(struct http_request *req, struct err *e);

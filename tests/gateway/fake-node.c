@@ -43,6 +43,7 @@ struct fake_node {
     bool fenced;
     bool silent; /* it does not say what it is */
     unsigned grants;
+    unsigned lease_ends;
     unsigned cold;
     char id[128]; /* where it listens: another one there is taken for the same */
     struct fake_sandbox sandboxes[SANDBOXES_MAX];
@@ -800,7 +801,22 @@ static int node_lease(struct http_request *req, struct err *e)
 
 static int node_lease_end(struct http_request *req, struct err *e)
 {
+    struct fake_node *n = http_request_ctx(req);
+
+    pthread_mutex_lock(&n->mutex);
+    n->lease_ends++;
+    pthread_mutex_unlock(&n->mutex);
     return http_reply_json_take(req, 200, json_object(), e);
+}
+
+unsigned fake_node_lease_ends(struct fake_node *n)
+{
+    unsigned ends;
+
+    pthread_mutex_lock(&n->mutex);
+    ends = n->lease_ends;
+    pthread_mutex_unlock(&n->mutex);
+    return ends;
 }
 
 void fake_node_fence(struct fake_node *n)

@@ -79,6 +79,8 @@ unsigned fake_node_cold(struct fake_node *n);
 void fake_node_fence(struct fake_node *n);
 /* How often it was granted one. */
 unsigned fake_node_grants(struct fake_node *n);
+/* How often it was told that it is nobody's. */
+unsigned fake_node_lease_ends(struct fake_node *n);
 /* It does not say what it is and has, as one that cannot be reached. */
 void fake_node_silence(struct fake_node *n, bool silent);
 /* Behind the gateway's back: makes, loses or changes one. state "" removes it. */

@@ -528,6 +528,101 @@ static void a_drained_node_is_emptied_and_nobody_is_woken(void)
     CHECK_INT(fake_node_asked(t.node[1], FAKE_RESTORE), 1);
 }
 
+/* --- operators --- */
+
+static struct answer operator(struct nodes *t, const char *method, const char *target,
+                              const char *body)
+{
+    return asks(&t->w, OPERATOR, method, target, body);
+}
+
+static int want(struct nodes *t, const char *wanted)
+{
+    cleanup_free char *body = xasprintf("{\"wanted\":\"%s\"}", wanted);
+    cleanup_answer struct answer a = operator(t, "PATCH", "/v1/nodes/local", body);
+
+    return a.status;
+}
+
+static void operators_add_and_see_nodes(void)
+{
+    NODES_WORLD(t);
+    cleanup_free char *body =
+        xasprintf("{\"name\":\"local\",\"address\":\"unix:%s\"}", t.socket[0]);
+    cleanup_answer struct answer none = operator(&t, "GET", "/v1/nodes", NULL);
+    cleanup_answer struct answer added = operator(&t, "POST", "/v1/nodes", body);
+    cleanup_answer struct answer again = operator(&t, "POST", "/v1/nodes", body);
+    cleanup_answer struct answer list = operator(&t, "GET", "/v1/nodes", NULL);
+    json_t *node = json_array_get(json_object_get(list.json, "nodes"), 0);
+
+    CHECK_INT(json_array_size(json_object_get(none.json, "nodes")), 0);
+    CHECK_INT(added.status, 201);
+    CHECK_INT(again.status, 201); /* the address may be another one */
+    CHECK_INT(json_array_size(json_object_get(list.json, "nodes")), 1);
+    CHECK_STR(json_get_string(node, "health", ""), "new");
+    CHECK_STR(json_get_string(node, "wanted", ""), "ready");
+    CHECK(json_is_null(json_object_get(node, "lease_left_ms")));
+}
+
+static void a_node_with_sandboxes_is_not_forgotten(void)
+{
+    NODES_WORLD(t);
+    cleanup_free char *body =
+        xasprintf("{\"name\":\"local\",\"address\":\"unix:%s\"}", t.socket[0]);
+    cleanup_answer struct answer added = operator(&t, "POST", "/v1/nodes", body);
+    cleanup_answer struct answer full = {0};
+    cleanup_answer struct answer gone = {0};
+    char id[ID_SIZE];
+
+    CHECK_INT(added.status, 201);
+    world_make(&t.w, ALICE, id);
+    full = operator(&t, "DELETE", "/v1/nodes/local", NULL);
+    CHECK_INT(full.status, 409);
+    CHECK_STR(answer_code(&full), "node_not_empty");
+    CHECK_INT(want(&t, "draining"), 200);
+    CHECK_INT(want(&t, "removed"), 400);
+    CHECK_INT(want(&t, "whatever"), 400);
+    ASSERT(control_read_nodes(t.w.control, NULL) == 0);
+    nodes_tell(&t, 1, true, SCHEDULE_ACTIVE); /* it has no row */
+    empty_nodes(&t);
+    CHECK_INT(nodes_where(&t, id), 1);
+    gone = operator(&t, "DELETE", "/v1/nodes/local", NULL);
+    CHECK_INT(gone.status, 204);
+    CHECK_INT(fake_node_lease_ends(t.node[0]), 1);
+    CHECK_INT(want(&t, "ready"), 404);
+}
+
+static void wrong_nodes_are_refused(void)
+{
+    NODES_WORLD(t);
+    static const char *const wrong[] = {
+        "{}",
+        "{\"name\":\"a\"}",
+        "{\"name\":\"No Name\",\"address\":\"https://192.0.2.1:7443\"}",
+        "{\"name\":\"\",\"address\":\"https://192.0.2.1:7443\"}",
+        "{\"name\":\"a\",\"address\":\"http://192.0.2.1:7443\"}",
+        "{\"name\":\"a\",\"address\":\"192.0.2.1\"}",
+        "{\"name\":\"a\",\"address\":\"https://u@192.0.2.1\"}",
+        "{\"name\":\"a\",\"address\":\"https://192.0.2.1:7443\",\"more\":1}",
+        /* This gateway has no certificate for other machines. */
+        "{\"name\":\"a\",\"address\":\"https://192.0.2.1:7443\"}",
+    };
+    cleanup_answer struct answer list = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+        cleanup_answer struct answer a = operator(&t, "POST", "/v1/nodes", wrong[i]);
+
+        CHECK_INT(a.status, 400);
+    }
+    list = operator(&t, "GET", "/v1/nodes", NULL);
+    CHECK_INT(json_array_size(json_object_get(list.json, "nodes")), 0);
+    {
+        cleanup_answer struct answer a = alice(&t.w, "GET", "/v1/nodes", NULL);
+
+        CHECK_INT(a.status, 403);
+    }
+}
+
 static void templates_of_all_nodes_are_listed(void)
 {
     NODES_WORLD(t);
@@ -539,18 +634,17 @@ static void templates_of_all_nodes_are_listed(void)
     CHECK_INT(a.status, 200);
 }
 
-TEST_MAIN(T(a_creation_goes_where_room_is), T(a_full_node_passes_a_creation_on),
-          T(a_node_that_is_not_there_passes_a_creation_on),
-          T(a_lost_answer_is_not_asked_of_another_node), T(requests_go_to_the_row_s_node),
-          T(a_node_that_cannot_be_asked_is_not_empty),
-          T(what_a_sandbox_left_behind_goes_but_not_what_is_stored),
-          T(suspended_here_resumes_there),
-          T(memory_that_fits_nowhere_starts_from_the_disk_in_the_end),
-          T(who_wants_memory_alone_stays_suspended),
-          T(a_restore_whose_answer_is_lost_stays_on_its_node),
-          T(a_restore_that_all_refuse_leaves_it_suspended), T(the_choice_is_explained),
-          T(a_running_one_is_moved), T(one_that_sleeps_is_not_woken),
-          T(what_a_lost_node_ran_is_restored_once), T(a_lost_node_is_emptied),
-          T(what_is_deleted_on_a_lost_node_is_gone), T(a_deletion_does_not_wait_for_a_lost_node),
-          T(a_restore_from_a_lost_node_waits_for_room),
-          T(a_drained_node_is_emptied_and_nobody_is_woken), T(templates_of_all_nodes_are_listed))
+TEST_MAIN(
+    T(a_creation_goes_where_room_is), T(a_full_node_passes_a_creation_on),
+    T(a_node_that_is_not_there_passes_a_creation_on), T(a_lost_answer_is_not_asked_of_another_node),
+    T(requests_go_to_the_row_s_node), T(a_node_that_cannot_be_asked_is_not_empty),
+    T(what_a_sandbox_left_behind_goes_but_not_what_is_stored), T(suspended_here_resumes_there),
+    T(memory_that_fits_nowhere_starts_from_the_disk_in_the_end),
+    T(who_wants_memory_alone_stays_suspended), T(a_restore_whose_answer_is_lost_stays_on_its_node),
+    T(a_restore_that_all_refuse_leaves_it_suspended), T(the_choice_is_explained),
+    T(a_running_one_is_moved), T(one_that_sleeps_is_not_woken),
+    T(what_a_lost_node_ran_is_restored_once), T(a_lost_node_is_emptied),
+    T(what_is_deleted_on_a_lost_node_is_gone), T(a_deletion_does_not_wait_for_a_lost_node),
+    T(a_restore_from_a_lost_node_waits_for_room), T(a_drained_node_is_emptied_and_nobody_is_woken),
+    T(templates_of_all_nodes_are_listed), T(operators_add_and_see_nodes),
+    T(a_node_with_sandboxes_is_not_forgotten), T(wrong_nodes_are_refused))
