@@ -25,6 +25,7 @@ enum id_kind {
     ID_WATCHER = 'w',
     ID_CREDENTIAL = 'v',
     ID_BUILD = 'b',
+    ID_SECRET = 'e',
 };
 
 void id_new(enum id_kind kind, char ret[static ID_SIZE]);

@@ -58,14 +58,20 @@ static int keep_refresh(struct manager *m, const struct credential *c, const str
     return vault_put(v, c->ref, refresh, e);
 }
 
-int manager_value_of(struct manager *m, const struct credential *c, struct secret *ret,
-                     struct err *e)
+/* What is kept for it, as it is. */
+static int kept_value(struct manager *m, const struct credential *c, struct secret *ret,
+                      struct err *e)
 {
-    cleanup_secret struct secret kept = {0};
-    cleanup_secret struct secret refresh = {0};
     struct vault *v = NULL;
     int r;
 
+    if (str_eq(c->vault, MANAGER_VAULT_SECRET)) {
+        r = manager_secret_value(m, c, ret, e);
+        return r == -ENOENT ? err_set(e, -EHOSTDOWN, "secret_not_found",
+                                      "the secret '%.60s' of the credential '%s' is not there",
+                                      c->ref, c->name)
+                            : r;
+    }
     for (size_t i = 0; i < m->n_vaults; i++) {
         v = str_eq(m->vaults[i]->driver->name, c->vault) ? m->vaults[i] : v;
     }
@@ -73,11 +79,19 @@ int manager_value_of(struct manager *m, const struct credential *c, struct secre
         return err_set(e, -EHOSTDOWN, "vault_unavailable",
                        "the vault '%s' of the credential '%s' is not set up", c->vault, c->name);
     }
-    r = vault_get(v, c->ref, &kept, e);
-    if (r == -ENOENT) {
-        return err_set(e, -EHOSTDOWN, "vault_unavailable",
-                       "the value of the credential '%s' is not in its vault", c->name);
-    }
+    r = vault_get(v, c->ref, ret, e);
+    return r == -ENOENT ? err_set(e, -EHOSTDOWN, "vault_unavailable",
+                                  "the value of the credential '%s' is not in its vault", c->name)
+                        : r;
+}
+
+int manager_value_of(struct manager *m, const struct credential *c, struct secret *ret,
+                     struct err *e)
+{
+    cleanup_secret struct secret kept = {0};
+    cleanup_secret struct secret refresh = {0};
+    int r = kept_value(m, c, &kept, e);
+
     r = r < 0 ? r : credential_value_valid(c, kept.p, kept.len, e);
     if (r < 0) {
         return r;

@@ -65,6 +65,7 @@ int manager_open(const struct manager_opts *opts, struct manager **ret, struct e
     r = r < 0 ? r : open_vaults(m, opts, e);
     r = r < 0 ? r : audit_open(m->state_dir, &m->audit, e);
     r = r < 0 ? r : store_open(m->state_dir, &m->store, e);
+    r = r < 0 ? r : named_open(m->state_dir, &m->named, e);
     if (r < 0) {
         return r;
     }
@@ -81,6 +82,7 @@ void manager_free(struct manager *m)
         authority_free(m->authority);
         tokens_free(m->tokens);
         store_free(m->store);
+        named_free(m->named);
         audit_free(m->audit);
         for (size_t i = 0; i < m->n_vaults; i++) {
             vault_free(m->vaults[i]);
@@ -162,13 +164,18 @@ static int settle_value(struct manager *m, struct credential *c, json_t *body, s
         snprintf(c->vault, sizeof(c->vault), "sealed");
     }
     v = vault_named(m, c->vault);
-    if (!v) {
+    if (!v && !str_eq(c->vault, MANAGER_VAULT_SECRET)) {
         return err_field(e, -EINVAL, "invalid_field", "vault", "there is no vault '%s' here",
                          c->vault);
     }
     if ((text != NULL) == (c->ref[0] != '\0')) {
         return err_field(e, -EINVAL, "invalid_field", "value",
                          "give either a 'value' or a 'ref' to one in a vault");
+    }
+    if (!v) {
+        return text ? err_field(e, -EINVAL, "invalid_field", "ref",
+                                "'ref' must be the name of a secret")
+                    : manager_secret_settle(m, c, e);
     }
     if (text) {
         return put_value(m, c, text, e);

@@ -14,12 +14,15 @@
 
 #include "credential/audit.h"
 #include "credential/authority.h"
+#include "credential/named.h"
 #include "credential/plan.h"
 #include "credential/store.h"
 #include "credential/token.h"
 #include "credential/vault.h"
 
 #define MANAGER_VAULTS_MAX 4u
+/* The name that credentials give as their vault when their value is a secret of their project (named.h). */
+#define MANAGER_VAULT_SECRET "secret"
 /* Of a text to a webhook. */
 #define MANAGER_NOTICE_MAX 16384u
 
@@ -34,6 +37,7 @@ struct manager_opts {
 
 struct manager {
     struct store *store; /* owned, as all here */
+    struct named *named;
     struct audit *audit;
     struct authority *authority;
     struct tokens *tokens;
@@ -67,6 +71,28 @@ MUST_CHECK int manager_remove(struct manager *m, const struct manager_actor *who
 MUST_CHECK int manager_get(struct manager *m, const struct manager_actor *who, const char *id,
                            json_t **ret, struct err *e);
 json_t *manager_list(struct manager *m, const struct manager_actor *who);
+
+/*
+ * Secrets of the actor's project (named.h). body of add: name, value, metadata; of change: secret (its name or id), value,
+ * metadata (absent: stays). A change is refused where the value does not fit a credential that refers to it. When a secret has gone
+ * those credentials stay, and requests that should carry them are refused.
+ */
+MUST_CHECK int manager_secret_add(struct manager *m, const struct manager_actor *who, json_t *body,
+                                  json_t **ret, struct err *e);
+MUST_CHECK int manager_secret_change(struct manager *m, const struct manager_actor *who,
+                                     json_t *body, json_t **ret, struct err *e);
+MUST_CHECK int manager_secret_get(struct manager *m, const struct manager_actor *who,
+                                  const char *which, json_t **ret, struct err *e);
+MUST_CHECK int manager_secret_remove(struct manager *m, const struct manager_actor *who,
+                                     const char *which, json_t **ret, struct err *e);
+/* As named_list(). */
+json_t *manager_secret_list(struct manager *m, const struct manager_actor *who, const char *after,
+                            size_t limit, bool *ret_more);
+/* The value for a credential that refers to one; -ENOENT "secret_not_found". */
+MUST_CHECK int manager_secret_value(struct manager *m, const struct credential *c,
+                                    struct secret *ret, struct err *e);
+/* May a new credential refer to what it refers to? -EINVAL. */
+MUST_CHECK int manager_secret_settle(struct manager *m, const struct credential *c, struct err *e);
 
 /* What the network gateway asks for one request. */
 struct manager_use {

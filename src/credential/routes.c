@@ -137,6 +137,71 @@ static int remove_handler(struct http_request *req, struct err *e)
     return r < 0 ? r : http_reply_empty(req, 204, e);
 }
 
+/* ---- secrets of a project, for the API gateway ---- */
+
+typedef int secret_fn(struct manager *m, const struct manager_actor *who, json_t *body,
+                      json_t **ret, struct err *e);
+typedef int secret_which_fn(struct manager *m, const struct manager_actor *who, const char *which,
+                            json_t **ret, struct err *e);
+
+/* One of the two. */
+static int secret_answer(struct http_request *req, secret_fn *fn, secret_which_fn *which,
+                         struct err *e)
+{
+    cleanup_json json_t *root = NULL;
+    json_t *body = NULL;
+    json_t *answer = NULL;
+    struct manager_actor who;
+    int r = read_asked(req, &who, &root, &body, e);
+
+    if (r == 0) {
+        r = fn ? fn(manager_of(req), &who, body, &answer, e)
+               : which(manager_of(req), &who, json_get_string(body, "secret", ""), &answer, e);
+    }
+    return r < 0 ? r : http_reply_json_take(req, 200, answer, e);
+}
+
+static int secret_add_handler(struct http_request *req, struct err *e)
+{
+    return secret_answer(req, manager_secret_add, NULL, e);
+}
+
+static int secret_change_handler(struct http_request *req, struct err *e)
+{
+    return secret_answer(req, manager_secret_change, NULL, e);
+}
+
+static int secret_get_handler(struct http_request *req, struct err *e)
+{
+    return secret_answer(req, NULL, manager_secret_get, e);
+}
+
+static int secret_remove_handler(struct http_request *req, struct err *e)
+{
+    return secret_answer(req, NULL, manager_secret_remove, e);
+}
+
+static int secret_list_handler(struct http_request *req, struct err *e)
+{
+    struct json_bounds bounds = {.min = 1, .max = NAMED_PROJECT_MAX, .fallback = 100};
+    cleanup_json json_t *root = NULL;
+    json_t *body = NULL;
+    json_t *list;
+    struct manager_actor who;
+    int64_t limit = 0;
+    bool more = false;
+    int r = read_asked(req, &who, &root, &body, e);
+
+    r = r < 0 ? r : json_get_bounded(body, "limit", bounds, &limit, e);
+    if (r < 0) {
+        return r;
+    }
+    list = manager_secret_list(manager_of(req), &who, json_get_string(body, "after", ""),
+                               (size_t)limit, &more);
+    return http_reply_json_take(req, 200, json_pack("{s:o, s:b}", "secrets", list, "more", more),
+                                e);
+}
+
 static int log_handler(struct http_request *req, struct err *e)
 {
     struct json_bounds bounds = {.min = 1, .max = AUDIT_LIST_MAX, .fallback = 100};
@@ -324,6 +389,11 @@ static int metrics_handler(struct http_request *req, struct err *e)
 static const struct http_route routes[] = {
     {"GET", "/v1/metrics", metrics_handler, FOR_ROOT | FOR_GATEWAY | FOR_SANDBOX},
     {"GET", "/v1/health", health_handler, FOR_ROOT | FOR_GATEWAY | FOR_NETWORK | FOR_SANDBOX},
+    {"POST", "/v1/secrets/add", secret_add_handler, FOR_ROOT | FOR_GATEWAY},
+    {"POST", "/v1/secrets/list", secret_list_handler, FOR_ROOT | FOR_GATEWAY},
+    {"POST", "/v1/secrets/get", secret_get_handler, FOR_ROOT | FOR_GATEWAY},
+    {"POST", "/v1/secrets/change", secret_change_handler, FOR_ROOT | FOR_GATEWAY},
+    {"POST", "/v1/secrets/remove", secret_remove_handler, FOR_ROOT | FOR_GATEWAY},
     {"POST", "/v1/credentials/add", add_handler, FOR_ROOT | FOR_GATEWAY},
     {"POST", "/v1/credentials/list", list_handler, FOR_ROOT | FOR_GATEWAY},
     {"POST", "/v1/credentials/{id}/get", get_handler, FOR_ROOT | FOR_GATEWAY},

@@ -45,7 +45,7 @@ int credentials_ask(struct http_request *req, const char *target, json_t *body_t
 }
 
 /* The body as it is: the credential manager checks it. Our copy of the text is wiped. */
-static int read_body(struct http_request *req, json_t **ret, struct err *e)
+int credentials_body(struct http_request *req, json_t **ret, struct err *e)
 {
     char *text = NULL;
     size_t len = 0;
@@ -72,7 +72,7 @@ int credential_create_handler(struct http_request *req, struct err *e)
 {
     json_t *body = NULL;
     json_t *answer = NULL;
-    int r = read_body(req, &body, e);
+    int r = credentials_body(req, &body, e);
 
     r = r < 0 ? r : credentials_ask(req, "/v1/credentials/add", body, &answer, e);
     if (r < 0) {
@@ -109,7 +109,7 @@ int credential_patch_handler(struct http_request *req, struct err *e)
     bool rotates;
     int r = target_of(req, "change", target, sizeof(target), e);
 
-    r = r < 0 ? r : read_body(req, &body, e);
+    r = r < 0 ? r : credentials_body(req, &body, e);
     if (r < 0) {
         return r;
     }

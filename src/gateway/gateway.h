@@ -191,6 +191,8 @@ int audit_list_handler(struct http_request *req, struct err *e);
 /* One exchange with the credential manager on the caller's behalf; body_take NULL: {}. ret may be NULL. */
 MUST_CHECK int credentials_ask(struct http_request *req, const char *target, json_t *body_take,
                                json_t **ret, struct err *e);
+/* A body that may hold a value: as http_body_json(), and the text is wiped. The caller frees *ret. */
+MUST_CHECK int credentials_body(struct http_request *req, json_t **ret, struct err *e);
 int credential_create_handler(struct http_request *req, struct err *e);
 int credential_list_handler(struct http_request *req, struct err *e);
 int credential_get_handler(struct http_request *req, struct err *e);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The life of sandboxes: create to kill, and everything between.
-import { AuthenticationError, InvalidArgumentError, Sandbox, SandboxError, SandboxNotFoundError } from 'e2b'
+import {
+  AuthenticationError, InvalidArgumentError, Sandbox, SandboxError, SandboxNotFoundError, Secret, SecretError, SecretNotFoundError,
+  Volume, VolumeError, VolumeNotFoundError,
+} from 'e2b'
 import { api, box, create } from './box.mjs'
 import { assert, fails, test, until } from './tap.mjs'
 
@@ -278,6 +281,48 @@ test('the network: what is allowed and denied becomes a policy', async () => {
   assert.deepEqual((await policy(other)).rules, [{ cidr: '1.1.1.1', action: 'allow' }])
   await Promise.all([other.kill(), sandbox.kill()])
   await Sandbox.deleteSnapshot(snapshot.snapshotId)
+})
+
+test('secrets: made, changed, listed, filled into headers, destroyed', async () => {
+  const value = `hidden-${Date.now()}`
+  const name = `sdk-${Date.now()}`
+  const made = await Secret.create(name, value, { metadata: { team: 'ü' } })
+  assert.deepEqual([made.name, made.version, made.metadata], [name, 1, { team: 'ü' }])
+  assert.ok(Math.abs(made.createdAt - Date.now()) < 60_000)
+  const changed = await Secret.update(made.secretId, `${value}-2`)
+  assert.deepEqual([changed.version, changed.metadata, changed.createdAt], [2, made.metadata, made.createdAt])
+  assert.deepEqual(await Secret.getInfo(name), changed)
+  assert.equal(await Secret.exists(name), true)
+  const other = await Secret.create(`${name}-b`, value)
+  const pages = Secret.list({ limit: 1 })
+  const found = []
+  while (pages.hasNext) {
+    found.push(...(await pages.nextItems()).map((s) => s.name))
+  }
+  assert.deepEqual(found.filter((n) => n.startsWith(name)), [name, `${name}-b`])
+  const rules = (text) => ({ 'example.test': [{ transform: { headers: { Authorization: text } } }] })
+  const sandbox = await create({ network: { rules: rules(`Bearer ${Secret.fill(name)}`) } })
+  const [rule] = (await api('GET', '/v1/credentials')).body.credentials.filter((c) => c.sandbox === sandbox.sandboxId)
+  assert.deepEqual([rule.vault, rule.ref, rule.inject.prefix], ['secret', name, 'Bearer '])
+  const shown = JSON.stringify([await Sandbox.getFullInfo(sandbox.sandboxId), rule]) + (await sandbox.commands.run('env')).stdout
+  assert.ok(!shown.includes(value))
+  await fails(SandboxError, () => sandbox.updateNetwork({ rules: rules(`${Secret.fill(name)}:x`) }), /400.*at its end/)
+  await fails(SandboxError, () => sandbox.updateNetwork({ rules: rules(Secret.fill('no-such')) }), /400.*no secret/)
+  await fails(SecretError, () => Secret.create(name, value), /409/)
+  await fails(SecretError, () => Secret.create('short', 'x'), /400.*8 to/)
+  assert.equal(await Secret.destroy(name), true)
+  assert.equal(await Secret.destroy(other.secretId), true)
+  assert.equal(await Secret.destroy(name), false)
+  assert.equal(await Secret.exists(name), false)
+  await fails(SecretNotFoundError, () => Secret.update(name, value))
+  await sandbox.kill()
+})
+
+test('volumes: there are none, and none can be made', async () => {
+  assert.deepEqual(await Volume.list(), [])
+  await fails(VolumeError, () => Volume.create('v'), /501.*not supported/)
+  await fails(VolumeNotFoundError, () => Volume.connect('v'))
+  assert.equal(await Volume.destroy('v'), false)
 })
 
 test('a bad argument is told before anything is asked', async () => {

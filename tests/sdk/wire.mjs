@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Below the SDK: older routes, what other clients send, exact answers.
-import { Sandbox, Secret, Template, Volume } from 'e2b'
+import { Sandbox, Template } from 'e2b'
 import { api, box, call, create, envelope, inside, stream, URL_BASE } from './box.mjs'
 import { assert, fails, test, until } from './tap.mjs'
 
 test('an unknown route is 404 in JSON', async () => {
-  for (const [method, path] of [['GET', '/nonsense'], ['GET', '/v9/sandboxes'], ['GET', '/teams'], ['GET', '/volumes'], ['GET', '/secrets']]) {
+  for (const [method, path] of [['GET', '/nonsense'], ['GET', '/v9/sandboxes'], ['GET', '/teams']]) {
     const answer = await api(method, path, method === 'POST' ? {} : undefined)
     assert.deepEqual([answer.status, answer.body.code], [404, 404], path)
     assert.equal(typeof answer.body.message, 'string')
@@ -19,8 +19,6 @@ test('an unknown route is 404 in JSON', async () => {
 })
 
 test('what is not offered fails as a whole, with a reason', async () => {
-  await fails(Error, () => Volume.create('v'))
-  await fails(Error, () => Secret.list().nextItems())
   await fails(Error, () => Template.assignTags('base', ['x']))
   await fails(Error, () => Template.removeTags('base', ['x']))
 })

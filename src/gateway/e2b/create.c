@@ -79,7 +79,8 @@ static int refuse_others(json_t *body, struct err *e)
     }
     if (r == 0 && json_array_size(mounts) > 0) {
         return err_field(e, -EINVAL, "not_supported", "volumeMounts",
-                         "'volumeMounts' is not supported here: leave it out");
+                         "'volumeMounts' is not supported here, because there are no volumes: "
+                         "leave it out");
     }
     if (r == 0 && json_object_size(json_object_get(iam, "tokens")) > 0) {
         return err_field(e, -EINVAL, "not_supported", "iam",

@@ -38,6 +38,16 @@ static const struct http_route routes[] = {
     {"GET", "/files", e2b_signed_files_handler, ROUTE_PUBLIC},
     {"POST", "/files", e2b_signed_files_handler, ROUTE_PUBLIC},
 
+    {"GET", "/secrets", e2b_secrets_handler, 0},
+    {"POST", "/secrets", e2b_secret_create_handler, 0},
+    {"GET", "/secrets/{id}", e2b_secret_get_handler, 0},
+    {"POST", "/secrets/{id}", e2b_secret_update_handler, 0},
+    {"DELETE", "/secrets/{id}", e2b_secret_delete_handler, 0},
+    {"GET", "/volumes", e2b_volumes_handler, 0},
+    {"POST", "/volumes", e2b_volume_create_handler, 0},
+    {"GET", "/volumes/{id}", e2b_volume_handler, 0},
+    {"DELETE", "/volumes/{id}", e2b_volume_handler, 0},
+
     {"GET", "/snapshots", e2b_snapshots_handler, 0},
     {"GET", "/templates", e2b_templates_handler, 0},
     {"GET", "/v2/templates", e2b_templates_handler, 0},

@@ -98,6 +98,16 @@ int e2b_logs_handler(struct http_request *req, struct err *e);
 int e2b_logs_v2_handler(struct http_request *req, struct err *e);
 int e2b_network_handler(struct http_request *req, struct err *e);
 
+int e2b_secret_create_handler(struct http_request *req, struct err *e);
+int e2b_secret_update_handler(struct http_request *req, struct err *e);
+int e2b_secret_get_handler(struct http_request *req, struct err *e);
+int e2b_secret_delete_handler(struct http_request *req, struct err *e);
+int e2b_secrets_handler(struct http_request *req, struct err *e);
+
+int e2b_volumes_handler(struct http_request *req, struct err *e);
+int e2b_volume_create_handler(struct http_request *req, struct err *e);
+int e2b_volume_handler(struct http_request *req, struct err *e);
+
 int e2b_templates_handler(struct http_request *req, struct err *e);
 int e2b_template_alias_handler(struct http_request *req, struct err *e);
 int e2b_template_get_handler(struct http_request *req, struct err *e);

@@ -4,7 +4,9 @@
  * 'rules' of a sandbox's network: headers that are put into its HTTPS requests to a host, on their way out and
  * unseen by the sandbox. To us each header is a credential whose scope is the sandbox: the network gateway puts it in, its
  * value is in a vault and in no answer of ours, and what comes back is masked. So a value has 8 bytes or more, as
- * all credentials have.
+ * all credentials have. A value may end with one of the project's secrets, "${e2b.secrets.NAME}": the credential refers to it
+ * then, so requests have the secret as it is at that moment. Where else E2B fills something in, here it is refused: a text that
+ * looks like a secret is never sent in its place.
  *
  * Their names begin with NAME_PREFIX, and what has it is ours to remove: what the sandbox had when its rules are replaced,
  * all of it when the sandbox is killed, and what is left of sandboxes that ended otherwise when the next rules of
@@ -19,6 +21,9 @@
 
 #define NAME_PREFIX "e2b-rule-"
 #define HOSTS_MAX 10u
+/* How E2B's clients write what is filled in. */
+#define FILL "${e2b."
+#define FILL_SECRET FILL "secrets."
 #define HEADERS_MAX 20u
 
 /* --- reading --- */
@@ -41,13 +46,38 @@ static int check(json_t *body, const char *host, const char *header, struct err 
     id_new(ID_SANDBOX, id); /* it has none yet */
     json_object_set_new(copy, "sandbox", json_string(id));
     r = credential_from_json(copy, &c, &why);
-    if (r == 0) {
+    if (r == 0 && value) {
         r = credential_value_valid(&c, json_string_value(value), json_string_length(value), &why);
     }
     return r < 0 ? err_field(e, -EINVAL, "invalid_field", "rules",
                              "'rules' for '%.60s' cannot be kept: header '%.60s': %s", host, header,
                              why.msg)
                  : 0;
+}
+
+/* The value as it is, or the secret that it ends with; into the credential. */
+static int set_value(json_t *one, const char *host, const char *value, struct err *e)
+{
+    const char *at = strstr(value, FILL);
+    size_t len;
+
+    if (!at) {
+        json_object_set_new(one, "value", json_string(value));
+        return 0;
+    }
+    if (!str_starts(at, FILL_SECRET)) {
+        return wrong(e, host, "only secrets can be filled in, as '" FILL_SECRET "NAME}'");
+    }
+    len = strcspn(at, "}");
+    if (!at[len] || at[len + 1]) {
+        return wrong(e, host, "a value can have one secret, at its end");
+    }
+    json_object_set_new(json_object_get(one, "inject"), "prefix",
+                        json_stringn(value, (size_t)(at - value)));
+    json_object_set_new(one, "vault", json_string("secret"));
+    json_object_set_new(one, "ref",
+                        json_stringn(at + strlen(FILL_SECRET), len - strlen(FILL_SECRET)));
+    return 0;
 }
 
 static int add_headers(const char *host, json_t *headers, json_t *out, struct err *e)
@@ -66,10 +96,11 @@ static int add_headers(const char *host, json_t *headers, json_t *out, struct er
         if (!json_is_string(value)) {
             return wrong(e, host, "the value of a header must be a string");
         }
-        one = json_pack("{s:s, s:{s:s}, s:{s:s, s:s}, s:O}", "scope", "sandbox", "target", "host",
-                        host, "inject", "type", "header", "name", name, "value", value);
+        one = json_pack("{s:s, s:{s:s}, s:{s:s, s:s}}", "scope", "sandbox", "target", "host", host,
+                        "inject", "type", "header", "name", name);
         json_object_set_new(one, "name", json_string(NAME_PREFIX "x"));
-        r = check(one, host, name, e);
+        r = set_value(one, host, json_string_value(value), e);
+        r = r < 0 ? r : check(one, host, name, e);
         if (r < 0) {
             return r;
         }
