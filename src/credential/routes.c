@@ -405,7 +405,7 @@ static const struct http_route routes[] = {
     {"POST", "/v1/leaf", leaf_handler, FOR_NETWORK},
     {"POST", "/v1/use", use_handler, FOR_NETWORK},
     {"POST", "/v1/notify", notify_handler, FOR_NETWORK},
-    {"GET", "/v1/targets", targets_handler, FOR_NETWORK},
+    {"GET", "/v1/targets", targets_handler, FOR_NETWORK | FOR_GATEWAY},
 };
 
 static const struct http_router router = {routes, ARRAY_SIZE(routes), check_peer};

@@ -25,6 +25,7 @@
 #include "gateway/bootstrap.h"
 #include "gateway/confine.h"
 #include "gateway/gateway.h"
+#include "gateway/leftovers.h"
 #include "gateway/options.h"
 #include "gateway/reload.h"
 #include "gateway/template/set.h"
@@ -360,6 +361,7 @@ static int confine_service(const struct options *opts, struct err *e)
 static int serve(const struct options *opts, struct err *e)
 {
     CLEANUP(service_done) struct service s = {.lock_fd = FD_NONE};
+    struct leftovers *leftovers = NULL;
     struct reload *reload = NULL;
     int r;
 
@@ -377,11 +379,17 @@ static int serve(const struct options *opts, struct err *e)
     if (r < 0) {
         return r;
     }
+    r = leftovers_start(s.db, s.credentials, &leftovers, e);
+    if (r < 0) {
+        reload_stop(reload);
+        return r;
+    }
     server = s.http;
     handle_signals();
     control_start_reconciler(s.control);
     r = http_server_run(s.http, e); /* stage 5 */
     control_stop_reconciler(s.control);
+    leftovers_stop(leftovers);
     reload_stop(reload);
     log_info(NULL, "stopped");
     return r;

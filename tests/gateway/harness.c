@@ -119,6 +119,11 @@ static int64_t world_now(void *ctx)
     return __atomic_load_n(&w->now_ms, __ATOMIC_SEQ_CST);
 }
 
+int world_expire(struct world *w)
+{
+    return control_expire(w->control, /* e */ NULL);
+}
+
 void world_advance_ms(struct world *w, int64_t ms)
 {
     __atomic_add_fetch(&w->now_ms, ms, __ATOMIC_SEQ_CST);

@@ -71,6 +71,8 @@ void world_restart_gateway(struct world *w);
 void world_stop_node(struct world *w);
 void world_start_node(struct world *w);
 void world_advance_ms(struct world *w, int64_t ms);
+/* Ends what is over by that clock, as the reconciler would. */
+int world_expire(struct world *w);
 
 struct answer {
     int status; /* 0: no answer; error then says why */

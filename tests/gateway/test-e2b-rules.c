@@ -17,6 +17,7 @@
 #include "base/fs.h"
 #include "base/proc.h"
 #include "credential/client.h"
+#include "gateway/leftovers.h"
 
 #define NOBODY 65534
 
@@ -174,12 +175,13 @@ static void from_create_to_kill(void)
     CHECK_INT(n_credentials(&v), 0);
 }
 
-/* One that ended by itself left them; the next ones of the project take them along. Others' are let be. */
-static void what_is_left_goes_with_the_next(void)
+/* One that ended by itself left them. Those of the living, and of other scopes, are let be. */
+static void what_is_left_goes_by_itself(void)
 {
     char id[ID_SIZE];
     char next[ID_SIZE];
     cleanup_free char *target = NULL;
+    size_t n = 0;
     VAULT_WORLD(v);
 
     CHECK_INT(make(&v, CREATE(RULES("\"X-Key\":\"secret-one\"")), id), 201);
@@ -194,10 +196,20 @@ static void what_is_left_goes_with_the_next(void)
         CHECK_INT(gone.status, 204);
         CHECK_INT(own.status, 201);
     }
-    CHECK_INT(n_credentials(&v), 2);
     CHECK_INT(make(&v, CREATE(RULES("\"X-Key\":\"secret-two\"")), next), 201);
+    CHECK_INT(n_credentials(&v), 3);
+    CHECK_INT(leftovers_remove(v.w.db, v.client, &n, NULL), 0);
+    CHECK_INT(n, 1);
     CHECK_INT(n_credentials(&v), 2);
-    CHECK_INT(change(&v, next, "{}"), 204);
+    check_injected(&v, next, HOST, "X-Key: secret-two\nAuthorization: Bearer secret-mine\n");
+    /* Its time is over. */
+    world_advance_ms(&v.w, 400000);
+    CHECK_INT(world_expire(&v.w), 0);
+    CHECK_INT(world_rows(&v.w), 0);
+    CHECK_INT(leftovers_remove(v.w.db, v.client, &n, NULL), 0);
+    CHECK_INT(n, 1);
+    CHECK_INT(leftovers_remove(v.w.db, v.client, &n, NULL), 0);
+    CHECK_INT(n, 0);
     CHECK_INT(n_credentials(&v), 1);
 }
 
@@ -452,7 +464,7 @@ static void without_a_credential_manager_nothing_is_made(void)
 
 static const struct test_case cases[] = {
     T(from_create_to_kill),
-    T(what_is_left_goes_with_the_next),
+    T(what_is_left_goes_by_itself),
     T(what_cannot_be_kept_is_refused),
     T(secrets_live),
     T(wrong_secrets_are_refused),

@@ -9,8 +9,7 @@
  * looks like a secret is never sent in its place.
  *
  * Their names begin with NAME_PREFIX, and what has it is ours to remove: what the sandbox had when its rules are replaced,
- * all of it when the sandbox is killed, and what is left of sandboxes that ended otherwise when the next rules of
- * the project are made. New ones are complete before old ones go, so a change that fails changes nothing.
+ * all of it when the sandbox is killed. What is left of sandboxes that ended otherwise, leftovers.h removes. New ones are complete before old ones go, so a change that fails changes nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -172,7 +171,6 @@ static int remove_one(struct http_request *req, const char *id, struct err *e)
 /* Is it one that goes? The generation's are those that were just made. */
 static bool is_old(struct http_request *req, json_t *c, const char *sandbox, const char *generation)
 {
-    cleanup_sandbox struct sandbox sb = {0};
     const char *name = json_get_string(c, "name", "");
     const char *of = json_get_string(c, "sandbox", "");
 
@@ -180,10 +178,7 @@ static bool is_old(struct http_request *req, json_t *c, const char *sandbox, con
         !str_eq(json_get_string(c, "project", ""), actor_of(req)->project)) {
         return false; /* also what another project of the organisation has */
     }
-    if (str_eq(of, sandbox)) {
-        return !str_starts(name, generation);
-    }
-    return control_get(gateway_of(req)->control, actor_of(req), of, &sb, NULL) == -ENOENT;
+    return str_eq(of, sandbox) && !str_starts(name, generation);
 }
 
 static int remove_old(struct http_request *req, const char *sandbox, const char *generation,
@@ -251,7 +246,7 @@ int e2b_rules_set(struct http_request *req, const char *sandbox, json_t *rules, 
     {
         if (remove_one(req, json_string_value(id), NULL) < 0) {
             log_warn(&(struct log_ctx){.sandbox = sandbox},
-                     "half of its network rules are left, until the next are made");
+                     "half of its network rules are left, as long as it is there");
         }
     }
     return r;
@@ -263,7 +258,6 @@ void e2b_rules_drop(struct http_request *req, const char *sandbox)
 
     if (remove_old(req, sandbox, /* generation */ NAME_PREFIX "-", &e) < 0) {
         log_warn(&(struct log_ctx){.sandbox = sandbox},
-                 "the credentials of its network rules are left, until the next are made: %s",
-                 e.msg);
+                 "the credentials of its network rules are left for a while: %s", e.msg);
     }
 }
