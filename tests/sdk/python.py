@@ -3,36 +3,12 @@
 # The unmodified Python client: what it does otherwise than the one for JavaScript (asks for events of a watch, reads
 # answers by strict models), and once around the rest.
 import os
-import sys
-import time
-import traceback
 
 from e2b import (BuildException, CommandExitException, FileNotFoundException, NotFoundException, Sandbox,
                  SandboxNotFoundException, Template, wait_for_file)
+from tap import case, fails, main, until
 
-DEADLINE_S = 120
 box = None
-cases = []
-
-
-def case(fn):
-    cases.append(fn)
-
-
-def until(look, what):
-    end = time.monotonic() + DEADLINE_S
-    while not (found := look()):
-        assert time.monotonic() < end, f'{what} does not come true'
-        time.sleep(0.05)
-    return found
-
-
-def fails(kind, fn):
-    try:
-        value = fn()
-    except kind as error:
-        return error
-    raise AssertionError(f'{kind.__name__} expected, got {value!r}')
 
 
 @case
@@ -116,14 +92,4 @@ def templates():
     assert 'exited with 3' in str(error), error
 
 
-failed = 0
-for n, fn in enumerate(cases, 1):
-    try:
-        fn()
-        print(f'ok {n} - {fn.__name__}', flush=True)
-    except BaseException:
-        failed += 1
-        print(f'not ok {n} - {fn.__name__}', flush=True)
-        print('\n'.join('# ' + line for line in traceback.format_exc().splitlines()), flush=True)
-print(f'1..{len(cases)}')
-sys.exit(failed > 0)
+main()
