@@ -276,6 +276,7 @@ static int open_service(const struct options *opts, struct service *s, struct er
         .name = "space-gateway",
         .max_threads = 1024, /* a stream takes one for as long as it lasts */
         .max_body_bytes = GATEWAY_BODY_MAX,
+        .http2 = true,
     };
     int r;
 

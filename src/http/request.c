@@ -236,7 +236,7 @@ const char *http_request_header(const struct http_request *req, const char *name
 
 bool http_request_secure(const struct http_request *req)
 {
-    return req->conn->io.ssl != NULL;
+    return req->conn->secure;
 }
 
 bool http_request_peer(const struct http_request *req, struct ucred *ret)

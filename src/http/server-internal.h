@@ -45,6 +45,8 @@ struct http_conn {
     struct http_io io;
     enum conn_state state;
     bool watched; /* known to epoll */
+    bool http2;   /* as the TLS handshake has agreed; see server-http2.h */
+    bool secure;  /* came by TLS, in whatever way */
     TAILQ_ENTRY(http_conn) entry;
     struct conn_list *list; /* the one it is in; guarded */
     uint64_t deadline_ns;   /* of its list */
@@ -93,6 +95,7 @@ struct http_server {
     struct conn_list lingers;
     size_t n_conns;
     size_t n_queued;
+    unsigned n_http2; /* connections that speak it, each with a thread */
     unsigned n_threads;
     unsigned n_idle;
     SLIST_HEAD(thread_list, pool_thread) finished; /* to be joined */

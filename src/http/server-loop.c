@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "http/server-internal.h"
+#include "http/server-http2.h"
 
 #include "base/log.h"
 
@@ -78,10 +78,19 @@ static void submit(struct http_conn *c)
     pthread_mutex_lock(&c->server->lock);
     queued = pool_submit_locked(c->server, c);
     pthread_mutex_unlock(&c->server->lock);
-    if (!queued) {
+    if (!queued && c->http2) {
+        bury(c);
+    } else if (!queued) {
         conn_refuse(c, 503, "overloaded", "the server has too much to do, try again soon");
         conn_linger(c);
     }
+}
+
+/* Bytes have come: which protocol was agreed on? False: one for which there is no room any more. */
+static bool agree(struct http_conn *c)
+{
+    c->http2 = c->io.ssl && c->io.alpn == IO_ALPN_BOTH && io_tls_is_http2(&c->io);
+    return !c->http2 || http2_has_room(c->server, HTTP2_SHARE_TAKEN);
 }
 
 static void on_head_bytes(struct http_conn *c)
@@ -114,8 +123,12 @@ static void on_head_bytes(struct http_conn *c)
             conn_linger(c);
             return;
         }
-        if (n <= 0) {
+        if (n <= 0 || !agree(c)) {
             bury(c);
+            return;
+        }
+        if (c->http2) {
+            submit(c);
             return;
         }
     }
@@ -228,6 +241,9 @@ static void add_connection(struct http_server *s, const struct listener *l, int 
     }
     name_peer(c, a);
     if (l->tls) {
+        c->secure = true;
+        c->io.alpn =
+            s->opts.http2 && http2_has_room(s, HTTP2_SHARE_OFFERED) ? IO_ALPN_BOTH : IO_ALPN_HTTP1;
         io_tls_begin(&c->io, l->tls);
     }
     on_head_bytes(c);
@@ -261,7 +277,7 @@ static void expire_list_locked(struct http_server *s, struct conn_list *list, ui
     while (!TAILQ_EMPTY(list) && TAILQ_FIRST(list)->deadline_ns <= now_ns) {
         struct http_conn *c = TAILQ_FIRST(list);
 
-        if (list == &s->heads) {
+        if (list == &s->heads && !c->http2) {
             conn_refuse(c, 408, "request_timeout", "the request did not arrive in time");
         }
         bury_locked(c);

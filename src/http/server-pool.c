@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "http/server-internal.h"
+#include "http/server-http2.h"
 
 #include "base/log.h"
 
@@ -178,7 +178,7 @@ static bool keep(struct http_conn *c)
 static void serve(struct http_conn *c)
 {
     for (;;) {
-        enum request_after after = request_run(c);
+        enum request_after after = c->http2 ? http2_run(c) : request_run(c);
 
         if (after == AFTER_KEEP && !atomic_load(&c->server->stopping)) {
             if (!keep(c)) {

@@ -26,7 +26,8 @@
  * handler may act on: -ECANCELED (client gone, or it does not read), -ETIMEDOUT (its body does not
  * come), -E2BIG (body over the limit), -EBADMSG (malformed body). Passing them up is always right.
  *
- * Nothing here is specific to HTTP/1; the connection below is reached through http_request only.
+ * Nothing here is specific to HTTP/1; the connection below is reached through http_request only. Where HTTP/2 is offered,
+ * its streams come here as connections of their own (server-http2.h).
  * Everything about one request is called from its own thread, except http_server_stop.
  */
 #pragma once
@@ -74,6 +75,7 @@ struct http_server_opts {
     unsigned io_timeout_ms;    /* one read or write without progress (30000) */
     unsigned drain_timeout_ms; /* http_server_stop: running requests get this long (10000) */
     size_t max_body_bytes;     /* default limit of a body (1 MiB) */
+    bool http2;                /* is offered to clients with TLS, beside HTTP/1.1 */
 };
 
 /* Who may connect to a unix socket; called with the peer's credentials for each connection. */

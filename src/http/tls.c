@@ -32,17 +32,9 @@ struct http_tls {
 static int choose_protocol(SSL *ssl, const unsigned char **ret, unsigned char *ret_len,
                            const unsigned char *offered, unsigned len, void *arg)
 {
-    static const unsigned char ours[] = "\x08http/1.1";
-    unsigned char *chosen = NULL;
+    int r = io_tls_choose(ssl, ret, ret_len, offered, len, arg);
 
-    (void)ssl;
-    (void)arg;
-    if (SSL_select_next_proto(&chosen, ret_len, ours, sizeof(ours) - 1, offered, len) !=
-        OPENSSL_NPN_NEGOTIATED) {
-        return SSL_TLSEXT_ERR_ALERT_FATAL;
-    }
-    *ret = chosen;
-    return SSL_TLSEXT_ERR_OK;
+    return r == SSL_TLSEXT_ERR_NOACK ? SSL_TLSEXT_ERR_ALERT_FATAL : r;
 }
 
 static int failed(struct err *e, const char *what, const char *file)

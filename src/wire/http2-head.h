@@ -2,8 +2,8 @@
 /*
  * A head of HTTP/2, as its fields come out of the decompressor (RFC 9113 8), written as the head of HTTP/1.1 that says the
  * same. Pure, fuzzed. What judges a request and puts secrets into it (http1.h, credential/inject.h) then knows one form
- * only, and what HTTP/1.1 could read differently is refused by the one strict parser. The result is never sent to anybody
- * as HTTP/1.1: requests that came by HTTP/2 leave by HTTP/2.
+ * only, and what HTTP/1.1 could read differently is refused by the one strict parser. The network gateway never sends the result to
+ * anybody: requests that came by HTTP/2 leave by HTTP/2. Our own server reads it back by that parser (http/server-http2.h).
  *
  * Refused here: pseudo fields twice, unknown, after a plain one, missing or empty, of an answer in a request; a scheme other
  * than the connection's; CONNECT with more than an authority; names in upper case; bytes that are no name or value;
