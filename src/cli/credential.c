@@ -94,6 +94,8 @@ static int put_inject(const struct args *a, json_t *body, struct err *e)
         r = put_text(inject, fields[i].name, fields[i].value, e);
     }
     r = r < 0 ? r : put_list(inject, "in", &a->surfaces, e);
+    r = r < 0 ? r : put_list(inject, "host_keys", &a->host_keys, e);
+    r = r < 0 ? r : put_list(inject, "commands", &a->commands, e);
     if (r == 0 && a->refresh) {
         json_object_set_new(inject, "refresh", json_true());
     }

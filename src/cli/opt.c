@@ -356,6 +356,8 @@ void args_done(struct args *args)
     free(args->copy_out.items);
     free(args->methods.items);
     free(args->surfaces.items);
+    free(args->host_keys.items);
+    free(args->commands.items);
     free(args->operands);
     *args = (struct args){0};
 }

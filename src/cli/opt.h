@@ -129,6 +129,8 @@ struct args {
     const char *region;
     const char *service;
     struct text_list surfaces;
+    struct text_list host_keys;
+    struct text_list commands;
     bool refresh;
     const char *sandbox;
     const char *vault;

@@ -310,18 +310,21 @@ static const struct opt key_create_opts[] = {
 
 static const struct opt credential_opts[] = {
     VALUE(OPT_TEXT, "host", 0, "NAME", host, "the only host that gets it, exact or *.example.com"),
-    VALUE(OPT_NUMBER, "port", 0, "N", port, "the only port (443)"),
+    VALUE(OPT_NUMBER, "port", 0, "N", port, "the only port (443; ssh: 22)"),
     VALUE(OPT_TEXT, "path", 0, "PREFIX", path, "only for paths that begin with it (/)"),
     VALUE(OPT_LIST, "method", 0, "METHOD", methods, "only for this method, may be repeated"),
     VALUE(OPT_TEXT, "inject", 0, "TYPE", inject,
-          "bearer, header, basic, query, cookie, body, placeholder, oauth2, sigv4, github_app or "
-          "webhook "
-          "(bearer)"),
+          "bearer, header, basic, query, cookie, body, placeholder, oauth2, sigv4, github_app, "
+          "webhook or ssh (bearer)"),
     VALUE(OPT_TEXT, "field", 0, "NAME", field, "name of the header, parameter, cookie or field"),
     VALUE(OPT_TEXT, "prefix", 0, "TEXT", prefix, "text before the value in a header"),
-    VALUE(OPT_TEXT, "user", 0, "NAME", user, "the user of basic"),
+    VALUE(OPT_TEXT, "user", 0, "NAME", user, "the user of basic; whom ssh logs in as"),
     VALUE(OPT_LIST, "in", 0, "PLACE", surfaces,
           "where a placeholder may stand: header, query, body; may be repeated (header)"),
+    VALUE(OPT_LIST, "host-key", 0, "KEY", host_keys,
+          "ssh: a key that the host has, TYPE BASE64 or SHA256:...; may be repeated"),
+    VALUE(OPT_LIST, "command", 0, "NAME", commands,
+          "ssh: a program that may be called, git, @shell, @sftp or *; may be repeated (*)"),
     VALUE(OPT_TEXT, "client-id", 0, "ID", client_id,
           "client of oauth2, access key id of sigv4, app of github_app"),
     VALUE(OPT_TEXT, "token-url", 0, "URL", token_url, "where oauth2 tokens are fetched"),
@@ -785,7 +788,8 @@ const struct verb verbs[] = {
             "requests go to the host over TLS; what it sends itself in the same place is replaced.",
         .examples = "space credential add github --host api.github.com < token\n"
                     "space credential add crates --host api.test --inject header --field Authorization < token\n"
-                    "space credential add aws --host *.amazonaws.com --inject sigv4 --client-id AKIA... < secret",
+                    "space credential add aws --host *.amazonaws.com --inject sigv4 --client-id AKIA... < secret\n"
+                    "space credential add deploy --host git.test --inject ssh --user git --host-key SHA256:... < key",
         .opts = {.tables = {credential_opts, credential_life_opts, client_opts}, .min_pos = 1, .max_pos = 1},
     },
     {

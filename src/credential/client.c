@@ -5,6 +5,7 @@
 
 #include "base/base64.h"
 #include "base/clock.h"
+#include "wire/ssh-agent.h"
 #include "wire/url.h"
 
 #define CALL_MS 30000u
@@ -91,6 +92,43 @@ int credential_client_use(struct credential_client *c, const struct credential_a
     return r < 0 ? r : plan_from_json(answer, ret, e);
 }
 
+static json_t *ssh_json(const struct credential_request *q)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:i}", "organisation", q->organisation, "project",
+                     q->project, "sandbox", q->sandbox, "host", q->host, "port", (int)q->port);
+}
+
+int credential_client_ssh_open(struct credential_client *c, const struct credential_request *q,
+                               json_t **ret, struct err *e)
+{
+    cleanup_json json_t *body = ssh_json(q);
+
+    return credential_client_call(c, "POST", "/v1/ssh/open", body, ret, e);
+}
+
+int credential_client_ssh_sign(struct credential_client *c, const struct credential_request *q,
+                               const void *data, size_t len, struct buf *ret, struct err *e)
+{
+    cleanup_buf struct buf text = BUF_INIT(2 * SSH_AGENT_MAX);
+    cleanup_json json_t *body = ssh_json(q);
+    cleanup_json json_t *answer = NULL;
+    const char *signature;
+    int r = base64_encode(data, len, &text);
+
+    if (r < 0) {
+        return err_wrap(e, r, "asking for a signature");
+    }
+    json_object_set_new(body, "data", json_string(buf_str(&text)));
+    r = credential_client_call(c, "POST", "/v1/ssh/sign", body, &answer, e);
+    if (r < 0) {
+        return r;
+    }
+    signature = json_get_string(answer, "signature", "");
+    return base64_decode(signature, strlen(signature), ret) < 0
+               ? err_set(e, -EPROTO, NULL, "the credential manager gave no signature")
+               : 0;
+}
+
 static int take_certificate(json_t *answer, char **ret, struct err *e)
 {
     const char *pem = json_get_string(answer, "certificate", NULL);
@@ -121,7 +159,7 @@ int credential_client_leaf(struct credential_client *c, const char *organisation
 }
 
 int credential_client_authority(struct credential_client *c, const char *organisation, uint64_t ms,
-                                char **ret, struct err *e)
+                                char **ret, char **ret_ssh, struct err *e)
 {
     cleanup_buf struct buf target = BUF_INIT(1024);
     cleanup_json json_t *answer = NULL;
@@ -136,7 +174,13 @@ int credential_client_authority(struct credential_client *c, const char *organis
                                                   .target = buf_str(&target),
                                                   .deadline_ns = deadline_in_ms(ms)},
                          &answer, e);
-    return r < 0 ? r : take_certificate(answer, ret, e);
+    r = r < 0 ? r : take_certificate(answer, ret, e);
+    if (r == 0) {
+        const char *line = json_get_string(answer, "ssh_host_key", NULL);
+
+        *ret_ssh = line ? xstrdup(line) : NULL;
+    }
+    return r;
 }
 
 int credential_client_targets(struct credential_client *c, uint64_t known,

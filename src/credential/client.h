@@ -29,13 +29,22 @@ struct credential_ask {
 MUST_CHECK int credential_client_use(struct credential_client *c, const struct credential_ask *ask,
                                      uint64_t deadline_ns, struct plan *ret, struct err *e);
 
+/* What SSH to q's host and port needs, as manager_ssh_open() says it. The caller ends *ret with json_decref(). */
+MUST_CHECK int credential_client_ssh_open(struct credential_client *c,
+                                          const struct credential_request *q, json_t **ret,
+                                          struct err *e);
+/* The signature of a login there. */
+MUST_CHECK int credential_client_ssh_sign(struct credential_client *c,
+                                          const struct credential_request *q, const void *data,
+                                          size_t len, struct buf *ret, struct err *e);
+
 /* PEM of a leaf for the name and public key; owned by the caller. */
 MUST_CHECK int credential_client_leaf(struct credential_client *c, const char *organisation,
                                       const char *name, const void *spki, size_t len, char **ret,
                                       struct err *e);
-/* PEM of the organisation's authority; owned by the caller. Waits for so long at most. */
+/* PEM of the organisation's authority, and the line of its host key of SSH; both owned by the caller, the line NULL if there is none. Waits for so long at most. */
 MUST_CHECK int credential_client_authority(struct credential_client *c, const char *organisation,
-                                           uint64_t ms, char **ret, struct err *e);
+                                           uint64_t ms, char **ret, char **ret_ssh, struct err *e);
 /*
  * All targets once their generation is another than known (0: at once), or after a while in any case.
  * watch ends the wait (-ECANCELED).

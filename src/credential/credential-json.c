@@ -6,8 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "credential/ssh-key.h"
 #include "wire/http1.h"
 #include "wire/url.h"
+
+#define PORT_HTTPS 443
+#define PORT_SSH 22
 
 /* Fields that we print ourselves, or that say how a message is framed or a connection kept. */
 static const char *const ours_alone[] = {
@@ -57,7 +61,9 @@ static int methods_from_json(json_t *list, struct credential_target *ret, struct
     return 0;
 }
 
-static int target_from_json(json_t *json, struct credential_target *ret, struct err *e)
+/* port: the usual one. */
+static int target_from_json(json_t *json, int64_t port, struct credential_target *ret,
+                            struct err *e)
 {
     static const struct json_field fields[] = {
         {"host", JSON_FIELD_STRING, JSON_REQUIRED},
@@ -68,14 +74,13 @@ static int target_from_json(json_t *json, struct credential_target *ret, struct 
     const char *host = json_get_string(json, "host", "");
     const char *path = json_get_string(json, "path", "/");
     struct credential_target t = {0};
-    int64_t port = 443;
     size_t len = strlen(path);
     int r;
 
     r = json_check_object(json, fields, ARRAY_SIZE(fields), e);
     if (r == 0) {
         r = json_get_bounded(
-            json, "port", (struct json_bounds){.min = 1, .max = 65535, .fallback = 443}, &port, e);
+            json, "port", (struct json_bounds){.min = 1, .max = 65535, .fallback = port}, &port, e);
     }
     if (r < 0) {
         return r;
@@ -161,6 +166,50 @@ static int url_is_https(const char *text)
     return url_parse(text, &url) == 0 && url.scheme == URL_HTTPS && str_starts(text, "https://");
 }
 
+static int ssh_texts(json_t *list, const char *field,
+                     int (*add)(struct ssh_rule *rule, const char *text), struct ssh_rule *rule,
+                     struct err *e)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        int r = text ? add(rule, text) : -EINVAL;
+
+        if (r < 0) {
+            return err_field(e, -EINVAL, "invalid_field", field,
+                             r == -E2BIG ? "'%s' has more than 8 entries"
+                                         : "'%s' has an entry that is none",
+                             field);
+        }
+    }
+    return 0;
+}
+
+/* Who logs in, to which keys of the host, for what. Nothing of it for other types. */
+static int ssh_from_json(json_t *json, struct credential_inject *in, struct err *e)
+{
+    json_t *keys = json_object_get(json, "host_keys");
+    json_t *commands = json_object_get(json, "commands");
+    int r;
+
+    if (in->type != CREDENTIAL_SSH) {
+        return keys || commands ? err_field(e, -EINVAL, "invalid_field", "inject",
+                                            "'host_keys' and 'commands' belong to the type 'ssh'")
+                                : 0;
+    }
+    if (!in->user[0] || strpbrk(in->user, " :/@")) {
+        return err_field(e, -EINVAL, "invalid_field", "inject.user",
+                         "'ssh' needs the 'user' to log in as, like git");
+    }
+    r = ssh_texts(keys, "host_keys", ssh_rule_add_key, &in->ssh, e);
+    r = r < 0 ? r : ssh_texts(commands, "commands", ssh_rule_add_command, &in->ssh, e);
+    if (r == 0 && in->ssh.n_keys == 0) {
+        r = err_field(e, -EINVAL, "invalid_field", "inject.host_keys",
+                      "'ssh' needs the 'host_keys' that the host may have: lines like those of "
+                      "ssh-keyscan without the host, or SHA256: fingerprints");
+    }
+    return r;
+}
+
 /* What each type cannot do without. */
 static int inject_complete(struct credential_inject *in, struct err *e)
 {
@@ -206,6 +255,8 @@ static int inject_from_json(json_t *json, struct credential_inject *ret, struct 
         {"installation", JSON_FIELD_STRING, 0},
         {"region", JSON_FIELD_STRING, 0},
         {"service", JSON_FIELD_STRING, 0},
+        {"host_keys", JSON_FIELD_ARRAY, 0},
+        {"commands", JSON_FIELD_ARRAY, 0},
     };
     struct credential_inject in = {.refresh = json_get_bool(json, "refresh", false)};
     const struct {
@@ -243,6 +294,7 @@ static int inject_from_json(json_t *json, struct credential_inject *ret, struct 
         r = surfaces_from_json(json_object_get(json, "in"), &in.surfaces, e);
     }
     r = r < 0 ? r : inject_complete(&in, e);
+    r = r < 0 ? r : ssh_from_json(json, &in, e);
     if (r == 0) {
         *ret = in;
     }
@@ -310,7 +362,17 @@ static int target_suits(const struct credential *c, struct err *e)
         return err_field(e, -EINVAL, "invalid_field", "target",
                          "the target of a webhook is one host, a port and a path");
     }
+    if (c->inject.type == CREDENTIAL_SSH &&
+        (!str_eq(c->target.path, "/") || c->target.n_methods > 0)) {
+        return err_field(e, -EINVAL, "invalid_field", "target",
+                         "the target of 'ssh' is a host and a port");
+    }
     return 0;
+}
+
+static int64_t usual_port(const struct credential *c)
+{
+    return c->inject.type == CREDENTIAL_SSH ? PORT_SSH : PORT_HTTPS;
 }
 
 /* What both the public and the private form say. */
@@ -328,8 +390,8 @@ static int common_from_json(json_t *json, struct credential *c, struct err *e)
     }
     snprintf(c->name, sizeof(c->name), "%s", name);
     r = scope_from_json(json, c, e);
-    r = r < 0 ? r : target_from_json(json_object_get(json, "target"), &c->target, e);
     r = r < 0 ? r : inject_from_json(json_object_get(json, "inject"), &c->inject, e);
+    r = r < 0 ? r : target_from_json(json_object_get(json, "target"), usual_port(c), &c->target, e);
     r = r < 0 ? r : target_suits(c, e);
     r = r < 0 ? r : rate_from_json(json_object_get(json, "rate"), c, e);
     r = r < 0 ? r : json_get_bounded(json, "expires_at_ms", times, &c->expires_at_ms, e);
@@ -366,7 +428,7 @@ int credential_patch(json_t *json, struct credential *c, struct err *e)
     int r;
 
     r = json_check_object(json, fields, ARRAY_SIZE(fields), e);
-    r = r < 0 || !target ? r : target_from_json(target, &changed.target, e);
+    r = r < 0 || !target ? r : target_from_json(target, usual_port(c), &changed.target, e);
     r = r < 0 ? r : target_suits(&changed, e);
     r = r < 0 || !rate ? r : rate_from_json(rate, &changed, e);
     r = r < 0 ? r : json_get_bounded(json, "expires_at_ms", times, &changed.expires_at_ms, e);
@@ -392,6 +454,16 @@ static json_t *target_json(const struct credential_target *t)
                      "methods", methods);
 }
 
+static json_t *texts_json(const char *first, size_t size, size_t n)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(list, json_string(first + i * size));
+    }
+    return list;
+}
+
 static json_t *inject_json(const struct credential_inject *in)
 {
     json_t *json =
@@ -405,6 +477,14 @@ static json_t *inject_json(const struct credential_inject *in)
     ASSERT(json);
     if (in->refresh) {
         json_object_set_new(json, "refresh", json_true());
+    }
+    if (in->type == CREDENTIAL_SSH) {
+        json_object_set_new(
+            json, "host_keys",
+            texts_json(&in->ssh.keys[0][0], sizeof(in->ssh.keys[0]), in->ssh.n_keys));
+        json_object_set_new(
+            json, "commands",
+            texts_json(&in->ssh.commands[0][0], sizeof(in->ssh.commands[0]), in->ssh.n_commands));
     }
     if (in->type == CREDENTIAL_PLACEHOLDER) {
         static const char *const names[] = {"header", "query", "body"};
@@ -474,8 +554,8 @@ int credential_from_private(json_t *json, struct credential *ret, struct err *e)
 
 int credential_value_valid(const struct credential *c, const char *value, size_t len, struct err *e)
 {
-    bool free_form = c->inject.type == CREDENTIAL_GITHUB_APP ||
-                     c->inject.type == CREDENTIAL_BODY; /* a PEM file */
+    bool free_form = c->inject.type == CREDENTIAL_GITHUB_APP || c->inject.type == CREDENTIAL_BODY ||
+                     c->inject.type == CREDENTIAL_SSH; /* a PEM file */
 
     if (len < CREDENTIAL_VALUE_MIN || len > CREDENTIAL_VALUE_MAX) {
         return err_field(e, -EINVAL, "invalid_field", "value", "a value has %u to %u bytes",
@@ -493,6 +573,11 @@ int credential_value_valid(const struct credential *c, const char *value, size_t
     if (!free_form && (value[0] == ' ' || value[len - 1] == ' ')) {
         return err_field(e, -EINVAL, "invalid_field", "value",
                          "the value begins or ends with a space");
+    }
+    if (c->inject.type == CREDENTIAL_SSH) {
+        cleanup_ssh_key struct ssh_key key = {0};
+
+        return ssh_key_parse(value, len, &key, e);
     }
     if (c->inject.type == CREDENTIAL_COOKIE && strpbrk(value, " \",;\\")) {
         return err_field(e, -EINVAL, "invalid_field", "value",

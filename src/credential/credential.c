@@ -25,6 +25,7 @@ static const char *const type_names[CREDENTIAL_TYPE_COUNT_] = {
     [CREDENTIAL_SIGV4] = "sigv4",
     [CREDENTIAL_GITHUB_APP] = "github_app",
     [CREDENTIAL_WEBHOOK] = "webhook",
+    [CREDENTIAL_SSH] = "ssh",
 };
 
 const char *credential_scope_name(enum credential_scope scope)
@@ -256,8 +257,8 @@ size_t credential_choose(const struct credential *const *all, size_t n,
     for (size_t i = 0; i < n; i++) {
         size_t at = 0;
 
-        if (all[i]->inject.type == CREDENTIAL_WEBHOOK || !credential_in_scope(all[i], q) ||
-            !credential_target_fits(&all[i]->target, q) ||
+        if (all[i]->inject.type == CREDENTIAL_WEBHOOK || all[i]->inject.type == CREDENTIAL_SSH ||
+            !credential_in_scope(all[i], q) || !credential_target_fits(&all[i]->target, q) ||
             credential_named(all, n, q, all[i]->name) != all[i]) {
             continue;
         }
@@ -285,6 +286,22 @@ const struct credential *credential_webhook(const struct credential *const *all,
             (!best || c->scope > best->scope ||
              (c->scope == best->scope && strcmp(c->name, best->name) < 0))) {
             best = c;
+        }
+    }
+    return best;
+}
+
+const struct credential *credential_ssh(const struct credential *const *all, size_t n,
+                                        const struct credential_request *q)
+{
+    const struct credential *best = NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        if (all[i]->inject.type == CREDENTIAL_SSH && credential_in_scope(all[i], q) &&
+            credential_wants(all[i], q->host, q->port) &&
+            credential_named(all, n, q, all[i]->name) == all[i] &&
+            (!best || is_better(all[i], best))) {
+            best = all[i];
         }
     }
     return best;

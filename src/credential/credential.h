@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "credential/ssh-rule.h"
 
 #define CREDENTIAL_NAME_SIZE 64u
 #define CREDENTIAL_HOST_SIZE 254u
@@ -52,6 +53,7 @@ enum credential_type {
     CREDENTIAL_SIGV4,       /* the request is signed; the value is the secret access key */
     CREDENTIAL_GITHUB_APP,  /* an installation token that we fetch; the value is the app's key */
     CREDENTIAL_WEBHOOK, /* goes into no request: signs what we tell the target of questions (notify.h) */
+    CREDENTIAL_SSH, /* goes into no request: logs in with SSH (manager-ssh.c); the value is a private key */
     CREDENTIAL_TYPE_COUNT_,
 };
 
@@ -72,7 +74,7 @@ struct credential_inject {
     enum credential_type type;
     char name[CREDENTIAL_TEXT_SIZE];      /* header, query parameter, cookie, body field */
     char prefix[CREDENTIAL_TEXT_SIZE];    /* header: before the value, with its space */
-    char user[CREDENTIAL_TEXT_SIZE];      /* basic */
+    char user[CREDENTIAL_TEXT_SIZE];      /* basic; ssh */
     unsigned surfaces;                    /* placeholder: CREDENTIAL_IN_* */
     char token_url[CREDENTIAL_URL_SIZE];  /* oauth2; github_app: the API, https://api.github.com */
     char client_id[CREDENTIAL_TEXT_SIZE]; /* oauth2; sigv4: access key id; github_app: app id */
@@ -81,6 +83,7 @@ struct credential_inject {
     char installation[CREDENTIAL_TEXT_SIZE]; /* github_app */
     char region[CREDENTIAL_TEXT_SIZE];       /* sigv4; "": the one the guest signed for */
     char service[CREDENTIAL_TEXT_SIZE];
+    struct ssh_rule ssh;
 };
 
 struct credential {
@@ -149,6 +152,10 @@ const struct credential *credential_named(const struct credential *const *all, s
 /* Who is told of a question in the request's sandbox: the nearest webhook, of several the first by name; NULL: nobody. */
 const struct credential *credential_webhook(const struct credential *const *all, size_t n,
                                             const struct credential_request *q);
+
+/* What a connection with SSH to the request's host and port logs in with; the best one, NULL: none. */
+const struct credential *credential_ssh(const struct credential *const *all, size_t n,
+                                        const struct credential_request *q);
 
 /* Pure pieces, for tests. */
 bool credential_host_valid(const char *pattern);

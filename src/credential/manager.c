@@ -60,6 +60,7 @@ int manager_open(const struct manager_opts *opts, struct manager **ret, struct e
     int r;
 
     m->lock_fd = FD_NONE;
+    pthread_mutex_init(&m->ssh_lock, NULL);
     m->state_dir = xstrdup(opts->state_dir);
     r = hold_state_dir(m, e);
     r = r < 0 ? r : open_vaults(m, opts, e);
@@ -88,6 +89,7 @@ void manager_free(struct manager *m)
             vault_free(m->vaults[i]);
         }
         m->lock_fd = fd_close(m->lock_fd);
+        pthread_mutex_destroy(&m->ssh_lock);
         free(m->state_dir);
         free(m);
     }

@@ -12,6 +12,8 @@
  */
 #pragma once
 
+#include <pthread.h>
+
 #include "credential/audit.h"
 #include "credential/authority.h"
 #include "credential/named.h"
@@ -19,6 +21,7 @@
 #include "credential/store.h"
 #include "credential/token.h"
 #include "credential/vault.h"
+#include "wire/ssh-agent.h"
 
 #define MANAGER_VAULTS_MAX 4u
 /* The name that credentials give as their vault when their value is a secret of their project (named.h). */
@@ -46,6 +49,7 @@ struct manager {
     size_t n_vaults;
     char *state_dir;
     int lock_fd;
+    pthread_mutex_t ssh_lock; /* one makes an organisation's host key */
 };
 
 MUST_CHECK int manager_open(const struct manager_opts *opts, struct manager **ret, struct err *e);
@@ -116,6 +120,18 @@ MUST_CHECK int manager_value_of(struct manager *m, const struct credential *c, s
  */
 MUST_CHECK int manager_notify(struct manager *m, const struct credential_request *q,
                               const char *text, struct err *e);
+/*
+ * SSH (manager-ssh.c); q: the host and port, method and path are not looked at. What a connection needs: {"host_key", "credential", "public"}, or
+ * "refused" in place of the last two.
+ */
+MUST_CHECK int manager_ssh_open(struct manager *m, const struct credential_request *q, json_t **ret,
+                                struct err *e);
+/* The signature of a login. -EACCES "not_a_login". */
+MUST_CHECK int manager_ssh_sign(struct manager *m, const struct credential_request *q,
+                                struct ssh_view data, struct buf *ret, struct err *e);
+/* The public host key that guests of the organisation see, as a line. */
+MUST_CHECK int manager_ssh_host(struct manager *m, const char *organisation, struct buf *ret,
+                                struct err *e);
 /* The authority's certificate. */
 MUST_CHECK int manager_authority(struct manager *m, const char *organisation, struct buf *ret,
                                  struct err *e);

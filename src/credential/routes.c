@@ -238,11 +238,17 @@ static int verify_handler(struct http_request *req, struct err *e)
 static int authority_handler(struct http_request *req, struct err *e)
 {
     cleanup_buf struct buf pem = BUF_INIT(AUTHORITY_PEM_MAX);
+    cleanup_buf struct buf ssh = BUF_INIT(AUTHORITY_PEM_MAX);
     const char *organisation = http_query_get(req, "organisation");
-    int r = manager_authority(manager_of(req), organisation ? organisation : "", &pem, e);
+    int r;
 
+    organisation = organisation ? organisation : "";
+    r = manager_authority(manager_of(req), organisation, &pem, e);
+    r = r < 0 ? r : manager_ssh_host(manager_of(req), organisation, &ssh, e);
     return r < 0 ? r
-                 : http_reply_json_take(req, 200, json_pack("{s:s}", "certificate", buf_str(&pem)),
+                 : http_reply_json_take(req, 200,
+                                        json_pack("{s:s, s:s}", "certificate", buf_str(&pem),
+                                                  "ssh_host_key", buf_str(&ssh)),
                                         e);
 }
 
@@ -372,6 +378,63 @@ static int notify_handler(struct http_request *req, struct err *e)
     return r < 0 ? r : http_reply_json_take(req, 200, json_pack("{s:b}", "sent", true), e);
 }
 
+/* ---- SSH ---- */
+
+static int read_ssh(struct http_request *req, json_t **ret_body, struct credential_request *ret,
+                    struct err *e)
+{
+    int r = http_body_json(req, BODY_MAX, ret_body, e);
+
+    if (r == 0) {
+        *ret = (struct credential_request){
+            .organisation = json_get_string(*ret_body, "organisation", ""),
+            .project = json_get_string(*ret_body, "project", ""),
+            .sandbox = json_get_string(*ret_body, "sandbox", ""),
+            .host = json_get_string(*ret_body, "host", ""),
+            .port = (uint16_t)json_get_int(*ret_body, "port", 0),
+            .method = "SSH",
+            .path = "/",
+        };
+    }
+    return r;
+}
+
+static int ssh_open_handler(struct http_request *req, struct err *e)
+{
+    cleanup_json json_t *body = NULL;
+    struct credential_request q;
+    json_t *answer = NULL;
+    int r = read_ssh(req, &body, &q, e);
+
+    r = r < 0 ? r : manager_ssh_open(manager_of(req), &q, &answer, e);
+    return r < 0 ? r : http_reply_json_take(req, 200, answer, e);
+}
+
+static int ssh_sign_handler(struct http_request *req, struct err *e)
+{
+    cleanup_json json_t *body = NULL;
+    cleanup_buf struct buf data = BUF_INIT(SSH_AGENT_MAX);
+    cleanup_buf struct buf signature = BUF_INIT(SSH_AGENT_MAX);
+    cleanup_buf struct buf text = BUF_INIT(2 * SSH_AGENT_MAX);
+    struct credential_request q;
+    const char *base64;
+    int r = read_ssh(req, &body, &q, e);
+
+    if (r < 0) {
+        return r;
+    }
+    base64 = json_get_string(body, "data", "");
+    if (base64_decode(base64, strlen(base64), &data) < 0) {
+        return err_set(e, -EINVAL, "invalid_field", "'data' is not base64 of a login");
+    }
+    r = manager_ssh_sign(manager_of(req), &q,
+                         (struct ssh_view){(const uint8_t *)data.data, data.len}, &signature, e);
+    r = r < 0 ? r : base64_encode(signature.data, signature.len, &text);
+    return r < 0
+               ? err_wrap(e, r, "signing a login")
+               : http_reply_json_take(req, 200, json_pack("{s:s}", "signature", buf_str(&text)), e);
+}
+
 static int health_handler(struct http_request *req, struct err *e)
 {
     return http_reply_json_take(req, 200, json_pack("{s:s}", "status", "ok"), e);
@@ -406,6 +469,8 @@ static const struct http_route routes[] = {
     {"POST", "/v1/use", use_handler, FOR_NETWORK},
     {"POST", "/v1/notify", notify_handler, FOR_NETWORK},
     {"GET", "/v1/targets", targets_handler, FOR_NETWORK | FOR_GATEWAY},
+    {"POST", "/v1/ssh/open", ssh_open_handler, FOR_NETWORK},
+    {"POST", "/v1/ssh/sign", ssh_sign_handler, FOR_NETWORK},
 };
 
 static const struct http_router router = {routes, ARRAY_SIZE(routes), check_peer};

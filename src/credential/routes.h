@@ -4,7 +4,7 @@
  * kernel, and each route has its callers:
  *
  *     API gateway       /v1/credentials..., /v1/log, /v1/verify, /v1/authority: never a value in an answer
- *     network gateway   /v1/use, /v1/leaf, /v1/targets, /v1/authority
+ *     network gateway   /v1/use, /v1/leaf, /v1/targets, /v1/authority, /v1/ssh/open, /v1/ssh/sign
  *     sandbox manager   /v1/authority
  *     root              all but /v1/use: root can read our memory, but no tool of root's should be able to by mistake
  *

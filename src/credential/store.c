@@ -314,7 +314,11 @@ size_t store_choose(struct store *s, const struct credential_request *q, struct 
     return n;
 }
 
-int store_webhook(struct store *s, const struct credential_request *q, struct credential *ret)
+typedef const struct credential *(*find_fn)(const struct credential *const *all, size_t n,
+                                            const struct credential_request *q);
+
+static int store_one(struct store *s, const struct credential_request *q, find_fn find_one,
+                     struct credential *ret)
 {
     const struct credential **all;
     const struct credential *found;
@@ -322,13 +326,23 @@ int store_webhook(struct store *s, const struct credential_request *q, struct cr
 
     pthread_mutex_lock(&s->lock);
     all = in_scope(s, q, &n);
-    found = credential_webhook(all, n, q);
+    found = find_one(all, n, q);
     if (found) {
         *ret = *found;
     }
     pthread_mutex_unlock(&s->lock);
     free(all);
     return found ? 0 : -ENOENT;
+}
+
+int store_webhook(struct store *s, const struct credential_request *q, struct credential *ret)
+{
+    return store_one(s, q, credential_webhook, ret);
+}
+
+int store_ssh(struct store *s, const struct credential_request *q, struct credential *ret)
+{
+    return store_one(s, q, credential_ssh, ret);
 }
 
 int store_named(struct store *s, const struct credential_request *q, const char *name,
@@ -417,11 +431,12 @@ json_t *store_targets(struct store *s, uint64_t *ret_generation)
         if (c->inject.type == CREDENTIAL_WEBHOOK) {
             continue; /* no connection of a guest is looked into for it */
         }
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:i}", "scope",
-                                              credential_scope_name(c->scope), "organisation",
-                                              c->organisation, "project", c->project, "sandbox",
-                                              c->sandbox, "host", c->target.host, "port",
-                                              (int)c->target.port));
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:s, s:I}", "scope",
+                            credential_scope_name(c->scope), "organisation", c->organisation,
+                            "project", c->project, "sandbox", c->sandbox, "host", c->target.host,
+                            "port", (int)c->target.port, "ssh", c->inject.type == CREDENTIAL_SSH,
+                            "id", c->id, "rotated_at_ms", (json_int_t)c->rotated_at_ms));
     }
     *ret_generation = s->generation;
     pthread_mutex_unlock(&s->lock);

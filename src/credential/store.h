@@ -44,6 +44,9 @@ MUST_CHECK int store_named(struct store *s, const struct credential_request *q, 
 /* Who is told of questions (credential_webhook); -ENOENT. */
 MUST_CHECK int store_webhook(struct store *s, const struct credential_request *q,
                              struct credential *ret);
+/* What SSH to the request's host and port logs in with (credential_ssh); -ENOENT. */
+MUST_CHECK int store_ssh(struct store *s, const struct credential_request *q,
+                         struct credential *ret);
 /* Takes one use. -EUSERS "credential_rate": none is left now. */
 MUST_CHECK int store_take_use(struct store *s, const struct credential *c, struct err *e);
 

@@ -11,6 +11,7 @@ static const struct json_field identity_fields[] = {
     {"hostname", JSON_FIELD_STRING, 0},       {"epoch_ns", JSON_FIELD_INT, 0},
     {"entropy_base64", JSON_FIELD_STRING, 0}, {"machine_id", JSON_FIELD_STRING, 0},
     {"env", JSON_FIELD_STRING_MAP, 0},        {"authority", JSON_FIELD_STRING, 0},
+    {"ssh_host_key", JSON_FIELD_STRING, 0},
 };
 static const struct json_field setup_fields[] = {
     {"hostname", JSON_FIELD_STRING, 0},       {"epoch_ns", JSON_FIELD_INT, 0},
@@ -18,6 +19,7 @@ static const struct json_field setup_fields[] = {
     {"env", JSON_FIELD_STRING_MAP, 0},        {"default_user", JSON_FIELD_STRING, JSON_NULLABLE},
     {"disk", JSON_FIELD_OBJECT, 0},           {"rehearse", JSON_FIELD_BOOL, 0},
     {"limits", JSON_FIELD_OBJECT, 0},         {"authority", JSON_FIELD_STRING, 0},
+    {"ssh_host_key", JSON_FIELD_STRING, 0},
 };
 static const struct json_field disk_fields[] = {
     {"device", JSON_FIELD_STRING, JSON_REQUIRED},
@@ -128,6 +130,26 @@ static int take_authority(json_t *body, struct setup_spec *s, struct err *e)
     return 0;
 }
 
+/* It goes into a script: nothing but a key. */
+static int take_ssh_host_key(json_t *body, struct setup_spec *s, struct err *e)
+{
+    static const char begin[] = "ssh-ed25519 ";
+    static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" LOWER DIGITS "+/=";
+    const char *line = json_get_string(body, "ssh_host_key", NULL);
+    size_t len = line ? strlen(line) : 0;
+
+    if (!line) {
+        return 0;
+    }
+    if (len > TRUST_SSH_MAX || len < sizeof(begin) + 40 || !str_starts(line, begin) ||
+        strspn(line + sizeof(begin) - 1, base64) != len - (sizeof(begin) - 1)) {
+        return err_field(e, -EINVAL, "invalid_request", "ssh_host_key",
+                         "'ssh_host_key' must be one public key of Ed25519");
+    }
+    s->ssh_host_key = xstrdup(line);
+    return 0;
+}
+
 static int take_disk(json_t *disk, struct setup_spec *s, struct err *e)
 {
     int r;
@@ -186,6 +208,7 @@ int identity_spec_parse(json_t *body, struct setup_spec *ret, struct err *e)
     if (r == 0) {
         r = take_authority(body, &s, e);
     }
+    r = r < 0 ? r : take_ssh_host_key(body, &s, e);
     if (r < 0) {
         setup_spec_done(&s);
         return r;
@@ -211,6 +234,7 @@ int setup_spec_parse(json_t *body, struct setup_spec *ret, struct err *e)
     if (r == 0) {
         r = take_authority(body, &s, e);
     }
+    r = r < 0 ? r : take_ssh_host_key(body, &s, e);
     user = json_get_string(body, "default_user", "");
     if (r == 0 && str_copy(s.default_user, sizeof(s.default_user), user) < 0) {
         r = err_field(e, -EINVAL, "invalid_request", "default_user", "'default_user' is too long");
@@ -237,5 +261,7 @@ void setup_spec_done(struct setup_spec *s)
     free(s->env);
     free(s->authority);
     s->authority = NULL;
+    free(s->ssh_host_key);
+    s->ssh_host_key = NULL;
     s->env = NULL;
 }

@@ -23,6 +23,7 @@ struct setup_spec {
     char **env;            /* owned: "K=V", NULL at the end; NULL when not given */
     char default_user[64]; /* "": root */
     char *authority;       /* owned: PEM of a certificate to trust; NULL: none */
+    char *ssh_host_key;    /* owned: "ssh-ed25519 AAAA...", to be known as any host's; NULL: none */
     char device[32];       /* "/dev/vda"; "" when there is no disk */
     char fstype[16];
     int64_t disk_bytes; /* the device has at least this size, or soon will; 0: any */
@@ -34,6 +35,6 @@ struct setup_spec {
 
 /* -EINVAL naming the field. Unknown fields are refused. */
 MUST_CHECK int setup_spec_parse(json_t *body, struct setup_spec *ret, struct err *e);
-/* The part that POST /identity may say: hostname, epoch_ns, entropy_base64, machine_id, env. */
+/* The part that POST /identity may say: hostname, epoch_ns, entropy_base64, machine_id, env, authority, ssh_host_key. */
 MUST_CHECK int identity_spec_parse(json_t *body, struct setup_spec *ret, struct err *e);
 void setup_spec_done(struct setup_spec *s);

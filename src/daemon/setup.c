@@ -69,14 +69,24 @@ static void on_rehearsed(void *arg, int r, const struct err *e, pid_t pid)
 
 /* ---- mounting ---- */
 
+static void trust_at(int root_fd, const struct setup_spec *spec)
+{
+    if (spec->authority) {
+        trust_install(root_fd, spec->authority);
+    }
+    if (spec->ssh_host_key) {
+        trust_install_ssh(root_fd, spec->ssh_host_key);
+    }
+}
+
 /* In a child inside the sandbox. */
 static void trust_in_child(const struct state *st)
 {
-    cleanup_close int root_fd =
-        st->spec.authority ? fs_open("/", O_RDONLY | O_DIRECTORY, 0) : FD_NONE;
+    bool any = st->spec.authority || st->spec.ssh_host_key;
+    cleanup_close int root_fd = any ? fs_open("/", O_RDONLY | O_DIRECTORY, 0) : FD_NONE;
 
     if (root_fd >= 0) {
-        trust_install(root_fd, st->spec.authority);
+        trust_at(root_fd, &st->spec);
     }
 }
 
@@ -315,9 +325,7 @@ static bool write_at_once(const struct state *st, const struct setup_spec *spec)
     if (!mount_write_identity_at(root_fd, spec->hostname, spec->machine_id)) {
         return false;
     }
-    if (spec->authority) {
-        trust_install(root_fd, spec->authority);
-    }
+    trust_at(root_fd, spec);
     return true;
 }
 
@@ -349,6 +357,8 @@ void setup_identity_post(struct request *req)
     memcpy(st->spec.machine_id, spec.machine_id, sizeof(spec.machine_id));
     free(st->spec.authority);
     st->spec.authority = TAKE_PTR(spec.authority);
+    free(st->spec.ssh_host_key);
+    st->spec.ssh_host_key = TAKE_PTR(spec.ssh_host_key);
     setup_spec_done(&spec);
     state_help(st, "writing the sandbox's identity", identity_child, on_identified);
 }

@@ -421,8 +421,59 @@ static void only_one_certificate_is_taken_for_an_authority(void)
     }
 }
 
+static void a_host_key_is_known_and_no_other(void)
+{
+    static const char line[] =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmY";
+    char dir[] = "/tmp/space-trust-XXXXXX";
+    cleanup_close int root_fd = FD_NONE;
+    cleanup_buf struct buf text = BUF_INIT(4096);
+    struct stat st;
+
+    REQUIRE(mkdtemp(dir));
+    root_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    REQUIRE(root_fd >= 0);
+    trust_install_ssh(root_fd, "ssh-ed25519 old");
+    trust_install_ssh(root_fd, line);
+    CHECK_INT(fs_read_file(root_fd, "usr/local/libexec/space/known-host", &text), 0);
+    CHECK(strstr(buf_str(&text), line) && !strstr(buf_str(&text), "old"));
+    CHECK(fstatat(root_fd, "usr/local/libexec/space/known-host", &st, 0) == 0 &&
+          (st.st_mode & 07777) == 0755);
+    buf_reset(&text);
+    CHECK_INT(fs_read_file(root_fd, "etc/ssh/ssh_config.d/space.conf", &text), 0);
+    CHECK(strstr(buf_str(&text), "KnownHostsCommand /usr/local/libexec/space/known-host %t %K\n"));
+    CHECK_INT(fs_remove_tree(AT_FDCWD, dir), 0);
+}
+
+static void only_a_key_is_taken_for_a_host_key(void)
+{
+    static const char *const bad[] = {
+        "",
+        "ssh-ed25519 AAAA",
+        "ssh-rsa AAAAC3NzaC1lZDI1NTE5AAAAIJmYmYmYmYmYmYmYmYmYmYmYmYmYmYmY",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJmYmYmYmYmYmYmYmYmYmYmYmYm\" ] ; reboot #",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJmYmYmYmYmYmYmYmYmYmYmYmYm$(reboot)",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJmYmYmYmYmYmYmYmYmYmYmYmYm\nreboot"};
+    struct setup_spec s;
+    struct err e = {0};
+
+    CHECK_INT(parse_setup("{\"ssh_host_key\":\"ssh-ed25519 "
+                          "AAAAC3NzaC1lZDI1NTE5AAAAIJmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmYmY\"}",
+                          &s, &e),
+              0);
+    CHECK(s.ssh_host_key && str_starts(s.ssh_host_key, "ssh-ed25519 AAAA"));
+    setup_spec_done(&s);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        cleanup_json json_t *body = json_pack("{s:s}", "ssh_host_key", bad[i]);
+
+        CHECK_INT(setup_spec_parse(body, &s, &e), -EINVAL);
+        CHECK_STR(e.field, "ssh_host_key");
+    }
+}
+
 TEST_MAIN(T(the_authority_is_installed_once), T(an_authority_takes_the_place_of_another),
-          T(only_one_certificate_is_taken_for_an_authority), T(targets_are_taken_apart),
+          T(only_one_certificate_is_taken_for_an_authority), T(a_host_key_is_known_and_no_other),
+          T(only_a_key_is_taken_for_a_host_key), T(targets_are_taken_apart),
           T(bad_targets_are_refused), T(users_are_found), T(groups_have_a_ceiling),
           T(a_setup_is_read), T(bad_setups_name_their_field), T(children_are_reaped_and_told),
           T(nobodys_children_are_reaped_too), T(helpers_report))

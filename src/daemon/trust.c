@@ -16,6 +16,10 @@
 #define OWN_NAME "space.crt"
 #define BUNDLE_DIR "etc/ssl/certs"
 #define BUNDLE_NAME "ca-certificates.crt"
+#define SSH_DIR "etc/ssh/ssh_config.d"
+#define SSH_CONFIG "space.conf"
+#define SSH_SCRIPT_DIR "usr/local/libexec/space"
+#define SSH_SCRIPT "known-host"
 #define NEW_NAME ".space-new"
 #define BUNDLE_MAX (4u * 1024 * 1024)
 
@@ -60,22 +64,28 @@ static int open_folder(int root_fd, const char *path)
 }
 
 /* Replaced as a whole, never written through what is there. */
-static int replace(int dir_fd, const char *name, const void *data, size_t len)
+static int replace_as(int dir_fd, const char *name, const char *data, size_t len, mode_t mode)
 {
     cleanup_close int fd = FD_NONE;
 
     if (unlinkat(dir_fd, NEW_NAME, 0) < 0 && errno != ENOENT) {
         return -errno;
     }
-    fd = openat(dir_fd, NEW_NAME, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    fd = openat(dir_fd, NEW_NAME, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd < 0) {
         return -errno;
     }
-    if (fs_write_all(fd, data, len) < 0 || renameat(dir_fd, NEW_NAME, dir_fd, name) < 0) {
+    if (fchmod(fd, mode) < 0 || fs_write_all(fd, data, len) < 0 ||
+        renameat(dir_fd, NEW_NAME, dir_fd, name) < 0) {
         unlinkat(dir_fd, NEW_NAME, 0);
         return -EIO;
     }
     return 0;
+}
+
+static int replace(int dir_fd, const char *name, const void *data, size_t len)
+{
+    return replace_as(dir_fd, name, data, len, 0644);
 }
 
 static int read_bundle(int dir_fd, struct buf *ret)
@@ -168,6 +178,44 @@ void trust_install(int root_fd, const char *pem)
     }
     if (r < 0) {
         log_warn(NULL, "cannot install the sandbox's authority, ignoring: %s", strerrordesc_np(-r));
+    }
+}
+
+static bool holds(int dir_fd, const char *name, const char *text)
+{
+    cleanup_close int fd = mount_open_plain(dir_fd, name, O_RDONLY);
+    cleanup_buf struct buf have = BUF_INIT(TRUST_PEM_MAX);
+    struct stat st;
+
+    return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fs_read_fd(fd, &have) == 0 &&
+           str_eq(buf_str(&have), text);
+}
+
+static int put_file(int root_fd, const char *dir, const char *name, const char *text, mode_t mode)
+{
+    cleanup_close int dir_fd = open_folder(root_fd, dir);
+
+    if (dir_fd < 0) {
+        return dir_fd;
+    }
+    return holds(dir_fd, name, text) ? 0 : replace_as(dir_fd, name, text, strlen(text), mode);
+}
+
+void trust_install_ssh(int root_fd, const char *line)
+{
+    /* An older OpenSSH does not know the second word, and must not stop at it. */
+    static const char config[] = "IgnoreUnknown KnownHostsCommand\n"
+                                 "KnownHostsCommand /" SSH_SCRIPT_DIR "/" SSH_SCRIPT " %t %K\n";
+    cleanup_free char *script =
+        xasprintf("#!/bin/sh\n"
+                  "# Shown by SPACE where it logs in for you; see 'man space', CREDENTIALS.\n"
+                  "[ \"$1 $2\" != \"%s\" ] || echo \"* $1 $2\"\n",
+                  line);
+    int r = put_file(root_fd, SSH_SCRIPT_DIR, SSH_SCRIPT, script, 0755);
+
+    r = r < 0 ? r : put_file(root_fd, SSH_DIR, SSH_CONFIG, config, 0644);
+    if (r < 0) {
+        log_warn(NULL, "cannot install the host key of SSH, ignoring: %s", strerrordesc_np(-r));
     }
 }
 

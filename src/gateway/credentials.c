@@ -169,12 +169,14 @@ int credential_authority_handler(struct http_request *req, struct err *e)
 {
     struct credential_client *client = gateway_of(req)->credentials;
     cleanup_free char *pem = NULL;
+    cleanup_free char *ssh = NULL;
     int r = client ? credential_client_authority(client, actor_of(req)->organisation,
-                                                 GATEWAY_NODE_MS, &pem, e)
+                                                 GATEWAY_NODE_MS, &pem, &ssh, e)
                    : not_here(e);
 
     if (r < 0) {
         return e && str_eq(e->reason, "unavailable") ? not_here(e) : r;
     }
-    return http_reply_json_take(req, 200, json_pack("{s:s}", "certificate", pem), e);
+    return http_reply_json_take(
+        req, 200, json_pack("{s:s, s:s*}", "certificate", pem, "ssh_host_key", ssh), e);
 }

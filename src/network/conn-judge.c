@@ -142,11 +142,12 @@ static struct netpolicy_verdict judge_name(const struct conn *c, const char *nam
 }
 
 /* A protocol without names goes to an address that the guest was given for a name: is that one allowed? */
-static bool try_mapped_name(void *arg, const char *name)
+static bool try_mapped_name(void *arg, const char *name, uint64_t used_ns)
 {
     struct conn *c = arg;
     struct netpolicy_verdict v = judge_name(c, name);
 
+    (void)used_ns;
     if (v.action == NETPOLICY_DENY || v.by_addr ||
         !netpolicy_addr_allowed(c->island->policy, c->dst, c->port)) {
         return false;
@@ -154,6 +155,50 @@ static bool try_mapped_name(void *arg, const char *name)
     c->verdict = v;
     c->name = xstrdup(name);
     c->by_map = true;
+    return true;
+}
+
+/* Of several names with such a credential: one that the policy does not deny, then the one asked for last. */
+struct ssh_choice {
+    struct conn *c;
+    bool allowed;
+    uint64_t used_ns;
+};
+
+static bool try_ssh_name(void *arg, const char *name, uint64_t used_ns)
+{
+    struct ssh_choice *choice = arg;
+    struct conn *c = choice->c;
+    bool allowed = judge_name(c, name).action != NETPOLICY_DENY;
+
+    if (!intercept_wants_ssh(c->island->intercept, &c->island->owner, name, c->port) ||
+        (c->name && (choice->allowed != allowed ? choice->allowed : choice->used_ns >= used_ns))) {
+        return false;
+    }
+    free(c->name);
+    c->name = xstrdup(name);
+    c->by_map = true;
+    choice->allowed = allowed;
+    choice->used_ns = used_ns;
+    return false;
+}
+
+bool conn_is_ssh(struct conn *c)
+{
+    const struct island *island = c->island;
+    struct ssh_choice choice = {.c = c};
+    char address[INET_ADDRSTRLEN];
+
+    if (!island->intercept ||
+        !intercept_wants_ssh(island->intercept, &island->owner, NULL, c->port)) {
+        return false;
+    }
+    inet_ntop(AF_INET, &c->dst, address, sizeof(address));
+    resolver_names_of(island->resolver, c->dst, try_ssh_name, &choice);
+    if (!c->name && !intercept_wants_ssh(island->intercept, &island->owner, address, c->port)) {
+        return false;
+    }
+    c->kind = CONN_SSH;
     return true;
 }
 

@@ -30,6 +30,7 @@ enum conn_kind {
     CONN_OPAQUE, /* or not known yet */
     CONN_TLS,
     CONN_HTTP,
+    CONN_SSH, /* a credential logs in there: not a byte of it is read here */
 };
 
 struct conn {
@@ -90,6 +91,8 @@ enum peek_result {
 };
 /* Looks at what was read so far. silent: nothing has come for a while. */
 enum peek_result conn_peek(struct conn *c, bool silent, const char **ret_why);
+/* Is it one that a credential of SSH is for? Then its kind and name are set, by the address that the guest has chosen. */
+bool conn_is_ssh(struct conn *c);
 /* Sets verdict, and name where the guest's own questions tell it. */
 void conn_judge(struct conn *c);
 /* Where it may go. *ret_why is why nowhere. */

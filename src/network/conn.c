@@ -141,7 +141,7 @@ static void say_refusal(struct conn *c, const char *why)
 static void conn_refuse(struct conn *c, const char *why)
 {
     note(c, NETPOLICY_DENY, why);
-    if (c->kind == CONN_OPAQUE) {
+    if (c->kind == CONN_OPAQUE || c->kind == CONN_SSH) {
         conn_reset(c);
         return;
     }
@@ -343,6 +343,7 @@ static void hand_over(struct conn *c)
         .owner = island->owner,
         .port = c->port,
         .addr = c->candidates[0],
+        .is_ssh = c->kind == CONN_SSH,
         .is_tls = c->kind == CONN_TLS,
         .peeked = c->peeked.data,
         .n_peeked = c->peeked.len,
@@ -383,7 +384,7 @@ static bool wants_interception(const struct conn *c)
 {
     const struct island *island = c->island;
 
-    if (c->verdict.action == NETPOLICY_INSPECT) {
+    if (c->verdict.action == NETPOLICY_INSPECT || c->kind == CONN_SSH) {
         return true;
     }
     return island->intercept && c->kind != CONN_OPAQUE && c->name &&
@@ -465,7 +466,7 @@ static bool must_be_read(const struct conn *c)
 {
     const struct island *island = c->island;
 
-    return c->peeked.len == 0 && island->intercept &&
+    return c->peeked.len == 0 && c->kind != CONN_SSH && island->intercept &&
            (c->verdict.action == NETPOLICY_INSPECT ||
             (c->name && intercept_wants(island->intercept, &island->owner, c->name, c->port)));
 }
@@ -654,6 +655,9 @@ static void conn_begin_take(struct island *island, int fd, const struct sockaddr
     island->n_conns++;
     c->guest_io = loop_add_io(worker_loop(island->worker), fd, EPOLLIN, on_guest, c);
     worker_needs_tick(island->worker);
+    if (c->state == CONN_PEEKING && conn_is_ssh(c)) {
+        conn_decide(c);
+    }
 }
 
 void conn_accept(struct island *island)

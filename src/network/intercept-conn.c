@@ -403,6 +403,10 @@ bool intercept_conn_run(struct intercept_conn *c)
 {
     bool was_parked = c->parked;
 
+    if (c->target.is_ssh) {
+        intercept_ssh_run(c);
+        return false;
+    }
     c->parked = false;
     if (!was_parked && !begin(c)) {
         return false;

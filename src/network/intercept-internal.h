@@ -58,8 +58,10 @@ struct intercept_conn {
     bool server_used;                  /* it has served a request before */
     char host[NETPOLICY_NAME_MAX + 8]; /* the Host field for the server */
     struct exchange *now;              /* borrowed: HTTP/1.1's request; NULL: none, or HTTP/2 */
-    bool parked;                       /* no thread has it, or it was so until now */
-    uint64_t parked_until_ns;          /* guarded by the interceptor's lock, as the next */
+    char ssh_id[ID_SIZE];              /* the credential of SSH, as the next guarded by the lock */
+    int64_t ssh_rotated_at_ms;
+    bool parked;              /* no thread has it, or it was so until now */
+    uint64_t parked_until_ns; /* guarded by the interceptor's lock, as the next */
     TAILQ_ENTRY(intercept_conn) park_entry;
     TAILQ_ENTRY(intercept_conn) entry;
 };
@@ -73,6 +75,9 @@ struct intercept_want {
     char sandbox[ID_SIZE];
     char host[CREDENTIAL_HOST_SIZE];
     uint16_t port;
+    bool ssh; /* logs in with SSH: no request is looked into for it */
+    char id[ID_SIZE];
+    int64_t rotated_at_ms;
 };
 
 struct intercept {
@@ -80,6 +85,7 @@ struct intercept {
     struct leaves *leaves;                 /* owned */
     SSL_CTX *client_tls;                   /* owned */
     unsigned max_connections;
+    char *ssh_end; /* owned: the program */
 
     pthread_mutex_t lock;         /* guards all below */
     pthread_cond_t ended;         /* a connection has */
@@ -134,6 +140,14 @@ struct exchange {
 MUST_CHECK int intercept_start_thread(struct intercept_conn *c);
 /* Tells, and frees it. From any thread, without the lock. */
 void intercept_conn_end(struct intercept_conn *c);
+
+/* That is what the connection logs in with: it ends when that is gone or has another value. */
+void intercept_ssh_bind(struct intercept_conn *c, const char *id, int64_t rotated_at_ms);
+
+/* ---- intercept-ssh.c ---- */
+
+/* The whole life of a connection with SSH. */
+void intercept_ssh_run(struct intercept_conn *c);
 
 /* ---- intercept-park.c ---- */
 

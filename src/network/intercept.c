@@ -2,6 +2,7 @@
 #include "network/intercept.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -10,6 +11,7 @@
 #include "base/clock.h"
 #include "base/sock.h"
 #include "network/intercept-internal.h"
+#include "network/ssh-end.h"
 #include "wire/tls-hello.h"
 
 #define MAX_CONNECTIONS 4096u
@@ -26,7 +28,9 @@ static int want_from_json(json_t *json, struct intercept_want *ret)
     const char *scope = json_get_string(json, "scope", "");
     int64_t port = json_get_int(json, "port", 0);
 
-    *ret = (struct intercept_want){.port = (uint16_t)port};
+    *ret = (struct intercept_want){.port = (uint16_t)port,
+                                   .ssh = json_get_bool(json, "ssh", false),
+                                   .rotated_at_ms = json_get_int(json, "rotated_at_ms", 0)};
     while (ret->scope < CREDENTIAL_SCOPE_COUNT_ &&
            !str_eq(credential_scope_name(ret->scope), scope)) {
         ret->scope++;
@@ -35,10 +39,53 @@ static int want_from_json(json_t *json, struct intercept_want *ret)
         str_copy(ret->organisation, ID_SIZE, json_get_string(json, "organisation", "")) < 0 ||
         str_copy(ret->project, ID_SIZE, json_get_string(json, "project", "")) < 0 ||
         str_copy(ret->sandbox, ID_SIZE, json_get_string(json, "sandbox", "")) < 0 ||
+        str_copy(ret->id, ID_SIZE, json_get_string(json, "id", "")) < 0 ||
         str_copy(ret->host, sizeof(ret->host), json_get_string(json, "host", "")) < 0) {
         return -EPROTO;
     }
     return 0;
+}
+
+static bool want_fits(const struct intercept_want *w, const struct intercept_owner *owner)
+{
+    return str_eq(w->organisation, owner->organisation) &&
+           (w->scope == CREDENTIAL_ORGANISATION || str_eq(w->project, owner->project)) &&
+           (w->scope != CREDENTIAL_SANDBOX || str_eq(w->sandbox, owner->sandbox));
+}
+
+/* With the lock held: is the credential that it has logged in with still the same? */
+static bool is_revoked(const struct intercept *in, const struct intercept_conn *c)
+{
+    for (size_t i = 0; i < in->n_wants; i++) {
+        if (in->wants[i].ssh && str_eq(in->wants[i].id, c->ssh_id)) {
+            return in->wants[i].rotated_at_ms > c->ssh_rotated_at_ms ||
+                   in->wants[i].port != c->target.port ||
+                   !want_fits(&in->wants[i], &c->target.owner) ||
+                   !credential_host_fits(in->wants[i].host, c->target.name);
+        }
+    }
+    return c->ssh_id[0] != '\0';
+}
+
+/* With the lock held. */
+static void end_revoked(struct intercept *in)
+{
+    struct intercept_conn *c;
+
+    TAILQ_FOREACH(c, &in->conns, entry)
+    {
+        if (is_revoked(in, c)) {
+            IGNORE_RESULT(eventfd_write(c->stop_fd, 1)); /* a full counter wakes as well */
+        }
+    }
+}
+
+void intercept_ssh_bind(struct intercept_conn *c, const char *id, int64_t rotated_at_ms)
+{
+    pthread_mutex_lock(&c->in->lock);
+    snprintf(c->ssh_id, sizeof(c->ssh_id), "%s", id);
+    c->ssh_rotated_at_ms = rotated_at_ms;
+    pthread_mutex_unlock(&c->in->lock);
 }
 
 /* All or nothing: an answer that cannot be read changes nothing. */
@@ -63,6 +110,7 @@ static int take_wants(struct intercept *in, json_t *answer, uint64_t *ret_genera
     free(in->wants);
     in->wants = wants;
     in->n_wants = n;
+    end_revoked(in);
     pthread_mutex_unlock(&in->lock);
     *ret_generation = (uint64_t)generation;
     return 0;
@@ -101,13 +149,6 @@ static void *watch_wants(void *arg)
     return NULL;
 }
 
-static bool want_fits(const struct intercept_want *w, const struct intercept_owner *owner)
-{
-    return str_eq(w->organisation, owner->organisation) &&
-           (w->scope == CREDENTIAL_ORGANISATION || str_eq(w->project, owner->project)) &&
-           (w->scope != CREDENTIAL_SANDBOX || str_eq(w->sandbox, owner->sandbox));
-}
-
 bool intercept_wants(struct intercept *in, const struct intercept_owner *owner, const char *name,
                      uint16_t port)
 {
@@ -118,14 +159,39 @@ bool intercept_wants(struct intercept *in, const struct intercept_owner *owner, 
     }
     pthread_mutex_lock(&in->lock);
     for (size_t i = 0; i < in->n_wants && !wanted; i++) {
-        wanted = in->wants[i].port == port && want_fits(&in->wants[i], owner) &&
-                 credential_host_fits(in->wants[i].host, name);
+        wanted = !in->wants[i].ssh && in->wants[i].port == port &&
+                 want_fits(&in->wants[i], owner) && credential_host_fits(in->wants[i].host, name);
+    }
+    pthread_mutex_unlock(&in->lock);
+    return wanted;
+}
+
+bool intercept_wants_ssh(struct intercept *in, const struct intercept_owner *owner,
+                         const char *name, uint16_t port)
+{
+    bool wanted = false;
+
+    pthread_mutex_lock(&in->lock);
+    for (size_t i = 0; i < in->n_wants && !wanted; i++) {
+        wanted = in->wants[i].ssh && in->wants[i].port == port && want_fits(&in->wants[i], owner) &&
+                 (!name || credential_host_fits(in->wants[i].host, name));
     }
     pthread_mutex_unlock(&in->lock);
     return wanted;
 }
 
 /* ---- life ---- */
+
+/* Installed together. */
+static char *program_beside(const char *name)
+{
+    char self[PATH_MAX] = "";
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    const char *slash = n > 0 ? strrchr(self, '/') : NULL;
+
+    return slash ? xasprintf("%.*s/%s", (int)(slash - self), self, name)
+                 : xasprintf("%s/%s", SPACE_LIBEXEC_DIR, name);
+}
 
 int intercept_new(const struct intercept_opts *opts, struct intercept **ret, struct err *e)
 {
@@ -136,6 +202,7 @@ int intercept_new(const struct intercept_opts *opts, struct intercept **ret, str
     in->park_fd = in->park_wake_fd = FD_NONE;
     pthread_mutex_init(&in->lock, NULL);
     pthread_cond_init(&in->ended, NULL);
+    in->ssh_end = program_beside(SSH_END_PROGRAM);
     in->max_connections = opts->max_connections ? opts->max_connections : MAX_CONNECTIONS;
     in->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (in->stop_fd < 0) {
@@ -179,6 +246,7 @@ void intercept_free(struct intercept *in)
     credential_client_free(in->credentials);
     in->stop_fd = fd_close(in->stop_fd);
     free(in->wants);
+    free(in->ssh_end);
     pthread_cond_destroy(&in->ended);
     pthread_mutex_destroy(&in->lock);
     free(in);

@@ -82,6 +82,7 @@ struct intercept_target {
     char name[NETPOLICY_NAME_MAX + 1];
     uint16_t port;       /* host order; the one the guest connected to */
     struct in_addr addr; /* where to connect: resolved by us, allowed by the policy */
+    bool is_ssh;         /* intercept_wants_ssh() has said so; nothing was peeked */
     bool is_tls;         /* peeked begins with a ClientHello; else a plain HTTP request */
     const void *peeked;  /* borrowed */
     size_t n_peeked;     /* at most INTERCEPT_PEEKED_MAX */
@@ -110,6 +111,10 @@ DEFINE_CLEANUP(struct intercept *, intercept_free);
 /* Does a credential of this sandbox want to see what goes to that name and port? */
 bool intercept_wants(struct intercept *in, const struct intercept_owner *owner, const char *name,
                      uint16_t port);
+
+/* Does one log in there with SSH? name NULL: with this port, wherever. */
+bool intercept_wants_ssh(struct intercept *in, const struct intercept_owner *owner,
+                         const char *name, uint16_t port);
 
 /*
  * Takes the connection over. On success client_fd belongs to the interceptor; on failure it stays the

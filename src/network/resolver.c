@@ -147,13 +147,14 @@ static void cache_put(struct resolver *r, const char *name, const struct resolve
 }
 
 bool resolver_names_of(struct resolver *r, struct in_addr addr,
-                       bool (*fn)(void *arg, const char *name), void *arg)
+                       bool (*fn)(void *arg, const char *name, uint64_t used_ns), void *arg)
 {
     for (size_t i = 0; i < r->n_cache; i++) {
         const struct dns_addrs *addrs = &r->cache[i].answer.addrs;
 
         for (size_t k = 0; k < addrs->n; k++) {
-            if (addrs->addr[k].s_addr == addr.s_addr && fn(arg, r->cache[i].name)) {
+            if (addrs->addr[k].s_addr == addr.s_addr &&
+                fn(arg, r->cache[i].name, r->cache[i].used_ns)) {
                 return true;
             }
         }

@@ -55,8 +55,8 @@ void resolver_free(struct resolver *r);
 MUST_CHECK int resolver_ask(struct resolver *r, const char *name, struct resolver_waiter *w,
                             struct resolver_answer *ret);
 void resolver_cancel(struct resolver_waiter *w);
-/* Calls fn for each name, fresh or not, that this sandbox was given the address for, until fn says true. */
+/* Calls fn for each name, fresh or not, that this sandbox was given the address for, and with when it last was, until fn says true. */
 bool resolver_names_of(struct resolver *r, struct in_addr addr,
-                       bool (*fn)(void *arg, const char *name), void *arg);
+                       bool (*fn)(void *arg, const char *name, uint64_t used_ns), void *arg);
 /* Ends what takes too long. Says whether something is under way. */
 bool resolver_tick(struct resolver *r, uint64_t now_ns);

@@ -191,6 +191,7 @@ int bring_let_run(struct resident *res, uint64_t deadline_ns, struct err *e)
 static int set_up_guest(struct resident *res, const struct bring_disk *disk, uint64_t deadline_ns,
                         struct err *e)
 {
+    const struct trust_what trust = trust_get(res->node->trust, res->record.org);
     char hostname[HOSTNAME_SIZE];
     const struct guest_setup setup = {.hostname = hostname,
                                       .machine_id = res->record.machine_id,
@@ -198,7 +199,8 @@ static int set_up_guest(struct resident *res, const struct bring_disk *disk, uin
                                       .fstype = disk->fstype,
                                       .fresh = disk->fresh,
                                       .env = res->record.env,
-                                      .authority = trust_get(res->node->trust, res->record.org),
+                                      .authority = trust.authority,
+                                      .ssh_host_key = trust.ssh_host_key,
                                       .disk_bytes = (uint64_t)res->record.shape.disk_mib << 20};
 
     name_host(res, hostname);
@@ -281,13 +283,15 @@ int bring_identity(struct resident *res, const struct bring_identity *identity,
                    uint64_t deadline_ns, struct err *e)
 {
     char hostname[HOSTNAME_SIZE];
-    const struct guest_identity who = {
-        .hostname = identity->new_sandbox ? hostname : NULL,
-        .machine_id = identity->new_sandbox ? res->record.machine_id : NULL,
-        .env = identity->new_sandbox ? res->record.env : NULL,
-        .authority = identity->new_sandbox && !identity->same_disk
-                         ? trust_get(res->node->trust, res->record.org)
-                         : NULL};
+    const struct trust_what trust = identity->new_sandbox && !identity->same_disk
+                                        ? trust_get(res->node->trust, res->record.org)
+                                        : (struct trust_what){NULL, NULL};
+    const struct guest_identity who = {.hostname = identity->new_sandbox ? hostname : NULL,
+                                       .machine_id =
+                                           identity->new_sandbox ? res->record.machine_id : NULL,
+                                       .env = identity->new_sandbox ? res->record.env : NULL,
+                                       .authority = trust.authority,
+                                       .ssh_host_key = trust.ssh_host_key};
     int r;
 
     name_host(res, hostname);

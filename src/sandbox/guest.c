@@ -122,10 +122,28 @@ static json_t *setup_body(const struct guest_setup *setup)
     set_string(body, "machine_id", setup->machine_id);
     set_string(body, "default_user", setup->default_user);
     set_string(body, "authority", setup->authority);
+    set_string(body, "ssh_host_key", setup->ssh_host_key);
     json_object_set_new(body, "rehearse", json_boolean(setup->rehearse));
     json_object_set_new(body, "disk", disk);
     json_object_set_new(body, "env", setup->env ? json_deep_copy(setup->env) : json_object());
     return body;
+}
+
+/* A guest that was stored by a version that did not know of the host key refuses it, before it has done anything. */
+static int call_old_too(struct channel *ch, const struct guest_call *call, json_t *body,
+                        struct err *e)
+{
+    struct err why = {0};
+    int r = guest_call(ch, call, NULL, &why);
+
+    if (r == -EINVAL && json_object_del(body, "ssh_host_key") == 0) {
+        why = (struct err){0};
+        r = guest_call(ch, call, NULL, &why);
+    }
+    if (r < 0 && e) {
+        *e = why;
+    }
+    return r;
 }
 
 int guest_identity(struct channel *ch, const struct guest_identity *who, uint64_t deadline_ns,
@@ -136,10 +154,11 @@ int guest_identity(struct channel *ch, const struct guest_identity *who, uint64_
     set_string(body, "hostname", who->hostname);
     set_string(body, "machine_id", who->machine_id);
     set_string(body, "authority", who->authority);
+    set_string(body, "ssh_host_key", who->ssh_host_key);
     if (who->env) {
         json_object_set_new(body, "env", json_deep_copy(who->env));
     }
-    return guest_call(ch, &(struct guest_call){"POST", "/identity", body, deadline_ns}, NULL, e);
+    return call_old_too(ch, &(struct guest_call){"POST", "/identity", body, deadline_ns}, body, e);
 }
 
 int guest_setup(struct channel *ch, const struct guest_setup *setup, uint64_t deadline_ns,
@@ -147,7 +166,7 @@ int guest_setup(struct channel *ch, const struct guest_setup *setup, uint64_t de
 {
     cleanup_json json_t *body = setup_body(setup);
 
-    return guest_call(ch, &(struct guest_call){"POST", "/setup", body, deadline_ns}, NULL, e);
+    return call_old_too(ch, &(struct guest_call){"POST", "/setup", body, deadline_ns}, body, e);
 }
 
 int guest_try_command(struct channel *ch, uint64_t deadline_ns, struct err *e)

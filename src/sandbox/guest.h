@@ -27,8 +27,9 @@ struct guest_setup {
     const char *machine_id;
     const char *default_user;
     const char *fstype;
-    const char *authority; /* PEM that the guest is to trust; NULL: none */
-    const json_t *env;     /* borrowed; NULL: none */
+    const char *authority;    /* PEM that the guest is to trust; NULL: none */
+    const char *ssh_host_key; /* a line; NULL: none */
+    const json_t *env;        /* borrowed; NULL: none */
     uint64_t
         disk_bytes; /* the guest waits until its disk has this size and grows the file system to it */
     bool fresh;     /* the disk is a clone of a template that nobody has written to */
@@ -44,6 +45,7 @@ struct guest_identity {
     const char *machine_id;
     const json_t *env; /* borrowed */
     const char *authority;
+    const char *ssh_host_key;
 };
 MUST_CHECK int guest_identity(struct channel *ch, const struct guest_identity *who,
                               uint64_t deadline_ns, struct err *e);

@@ -12,6 +12,7 @@
 struct trusted {
     char organisation[ID_SIZE];
     char *pem; /* owned */
+    char *ssh; /* owned */
 };
 
 struct trust {
@@ -40,6 +41,7 @@ void trust_free(struct trust *t)
     if (t) {
         for (size_t i = 0; i < t->n; i++) {
             free(t->list[i]->pem);
+            free(t->list[i]->ssh);
             free(t->list[i]);
         }
         free(t->list);
@@ -50,25 +52,26 @@ void trust_free(struct trust *t)
 }
 
 /* With the lock held. */
-static const char *find(const struct trust *t, const char *organisation)
+static struct trust_what find(const struct trust *t, const char *organisation)
 {
     for (size_t i = 0; i < t->n; i++) {
         if (str_eq(t->list[i]->organisation, organisation)) {
-            return t->list[i]->pem;
+            return (struct trust_what){t->list[i]->pem, t->list[i]->ssh};
         }
     }
-    return NULL;
+    return (struct trust_what){NULL, NULL};
 }
 
-static const char *keep_take(struct trust *t, const char *organisation, char *pem)
+static struct trust_what keep_take(struct trust *t, const char *organisation, char *pem, char *ssh)
 {
     struct trusted *new = xnew(struct trusted);
 
     snprintf(new->organisation, sizeof(new->organisation), "%s", organisation);
     new->pem = pem;
+    new->ssh = ssh;
     t->list = xrealloc(t->list, (t->n + 1) * sizeof(struct trusted *));
     t->list[t->n++] = new;
-    return pem;
+    return (struct trust_what){pem, ssh};
 }
 
 void trust_usual(struct trust *t, char ret[static ID_SIZE])
@@ -78,35 +81,37 @@ void trust_usual(struct trust *t, char ret[static ID_SIZE])
     pthread_mutex_unlock(&t->lock);
 }
 
-const char *trust_get(struct trust *t, const char *organisation)
+struct trust_what trust_get(struct trust *t, const char *organisation)
 {
-    const char *found;
+    struct trust_what found = {NULL, NULL};
     struct err e = {0};
     char *pem = NULL;
+    char *ssh = NULL;
     bool ask;
     int r = -EAGAIN;
 
     if (!t->client || !id_valid(ID_ORGANISATION, organisation)) {
-        return NULL;
+        return found;
     }
     pthread_mutex_lock(&t->lock);
     snprintf(t->usual, sizeof(t->usual), "%s", organisation);
     found = find(t, organisation);
-    ask = !found && deadline_passed(t->again_ns);
+    ask = !found.authority && deadline_passed(t->again_ns);
     pthread_mutex_unlock(&t->lock);
     if (!ask) {
         return found;
     }
-    r = credential_client_authority(t->client, organisation, TRUST_ASK_MS, &pem, &e);
+    r = credential_client_authority(t->client, organisation, TRUST_ASK_MS, &pem, &ssh, &e);
     pthread_mutex_lock(&t->lock);
     found = find(t, organisation);
-    if (r == 0 && !found) {
-        found = keep_take(t, organisation, TAKE_PTR(pem));
+    if (r == 0 && !found.authority) {
+        found = keep_take(t, organisation, TAKE_PTR(pem), TAKE_PTR(ssh));
     } else if (r < 0) {
         t->again_ns = deadline_in_ms(TRUST_RETRY_MS);
     }
     pthread_mutex_unlock(&t->lock);
     free(pem);
+    free(ssh);
     if (r < 0) {
         log_debug(NULL, "there is no authority for '%s': %s", organisation, e.msg);
     }

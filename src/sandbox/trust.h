@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The certificate that guests of an organisation are to trust: asked from the credential manager once for each organisation, kept from then
+ * The certificate and the host key of SSH that guests of an organisation are to trust: asked from the credential manager once for each organisation, kept from then
  * on. Without a credential manager there is none, and sandboxes begin without: a connection that is looked into then fails in
  * the guest, nothing else does. Thread-safe; waits for TRUST_ASK_MS at most, and not again within TRUST_RETRY_MS after a failure.
  */
@@ -22,5 +22,8 @@ DEFINE_CLEANUP(struct trust *, trust_free);
 void trust_usual(struct trust *t, char ret[static ID_SIZE]);
 /* What the credential manager counts, for metrics.h: {"text"}. The caller ends *ret with json_decref(). */
 MUST_CHECK int trust_metrics(struct trust *t, uint64_t ms, json_t **ret, struct err *e);
-/* PEM, borrowed for the life of t; NULL: there is none. */
-const char *trust_get(struct trust *t, const char *organisation);
+struct trust_what {
+    const char *authority;    /* PEM, borrowed for the life of the trust; NULL: there is none */
+    const char *ssh_host_key; /* a line, the same */
+};
+struct trust_what trust_get(struct trust *t, const char *organisation);

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys that were made for the tests by ssh-keygen and open nothing. */
+#pragma once
+
+/* clang-format off */
+#define KEY_ED25519 \
+    "-----BEGIN OPENSSH PRIVATE KEY-----\n" \
+    "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n" \
+    "QyNTUxOQAAACD3+m16qWqP2rKOHR1W6tWqHcXa0yzoH7TxeNsVoTx4ggAAAIjA0/sawNP7\n" \
+    "GgAAAAtzc2gtZWQyNTUxOQAAACD3+m16qWqP2rKOHR1W6tWqHcXa0yzoH7TxeNsVoTx4gg\n" \
+    "AAAEBqegsejBy8n+aJFP3s9BOco8Gk2eFzzupMR4h0XZtWy/f6bXqpao/aso4dHVbq1aod\n" \
+    "xdrTLOgftPF42xWhPHiCAAAAAXQBAgME\n" \
+    "-----END OPENSSH PRIVATE KEY-----\n"
+#define KEY_ECDSA \
+    "-----BEGIN OPENSSH PRIVATE KEY-----\n" \
+    "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAiAAAABNlY2RzYS\n" \
+    "1zaGEyLW5pc3RwMzg0AAAACG5pc3RwMzg0AAAAYQRAK1bLTTjDMzakiLHrJJNb9yb1DvoW\n" \
+    "V0Mhj1MB+S5MfAPINRErTW4QIUf/MXiOFN88IVKnwlCPhL1dH4r8plDVsawcYHL3t25aH4\n" \
+    "FadymeeizrAJp4pwHEO3iWEFOEU0kAAADQhryoa4a8qGsAAAATZWNkc2Etc2hhMi1uaXN0\n" \
+    "cDM4NAAAAAhuaXN0cDM4NAAAAGEEQCtWy004wzM2pIix6ySTW/cm9Q76FldDIY9TAfkuTH\n" \
+    "wDyDURK01uECFH/zF4jhTfPCFSp8JQj4S9XR+K/KZQ1bGsHGBy97duWh+BWncpnnos6wCa\n" \
+    "eKcBxDt4lhBThFNJAAAAMC5xTY9OZaCE9vClZCsiBd+65AWpsId5iq8QLTDP17VQmjRn1g\n" \
+    "ZgfNqCTvbxjYIiHQAAAAF0AQIDBAUGBw==\n" \
+    "-----END OPENSSH PRIVATE KEY-----\n"
+#define KEY_RSA \
+    "-----BEGIN OPENSSH PRIVATE KEY-----\n" \
+    "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAABlwAAAAdzc2gtcn\n" \
+    "NhAAAAAwEAAQAAAYEA0yg2QkZ/+59EI9QOrk8R8dWP0WOqYumzDPpTQiCTy/kQx1ZHpYfK\n" \
+    "b+c0csB54tyEaXe9Yq3ktDU2g2LjcBDAM5VTC6ROPeF35qXIKf6RDQ4Fs2NlF4knQk+Y/P\n" \
+    "2C1unuTSEoZND71f8DqazlvKuFoI/7KWjPHRcMNBJMpjngPstG4N3pjk4Mir3qTvlmQEl+\n" \
+    "/zsspRZwNwm8qT/WAe5DJQAA8iGAE9PyxQrMfznq8UwVs3+TWMq7Cq+BVDLH7kmntC27lb\n" \
+    "65SyEwFJLTp5nmLVdu6pZuOIKzf96be/9OqjFHuHdN7mNWM6n+y1lnGRq0uhXCJJ4LqgIO\n" \
+    "BAE9W310JXgjPQpApk3ZXapCp54B12MstTYf6vgvWF7qfI0ehif5zPtSewd0VEqCC/oM75\n" \
+    "/g11eYeBIWTQJiMX4UhNMbpibc4fXcaLWbPv8KFcJeb/xN9HV3kISL9frO3np5dT58sIwj\n" \
+    "vhb9+4TlnjITpcI7LeH9tsNtaIoJVj1kH3un74DHAAAFeHlVsnl5VbJ5AAAAB3NzaC1yc2\n" \
+    "EAAAGBANMoNkJGf/ufRCPUDq5PEfHVj9FjqmLpswz6U0Igk8v5EMdWR6WHym/nNHLAeeLc\n" \
+    "hGl3vWKt5LQ1NoNi43AQwDOVUwukTj3hd+alyCn+kQ0OBbNjZReJJ0JPmPz9gtbp7k0hKG\n" \
+    "TQ+9X/A6ms5byrhaCP+ylozx0XDDQSTKY54D7LRuDd6Y5ODIq96k75ZkBJfv87LKUWcDcJ\n" \
+    "vKk/1gHuQyUAAPIhgBPT8sUKzH856vFMFbN/k1jKuwqvgVQyx+5Jp7Qtu5W+uUshMBSS06\n" \
+    "eZ5i1XbuqWbjiCs3/em3v/TqoxR7h3Te5jVjOp/stZZxkatLoVwiSeC6oCDgQBPVt9dCV4\n" \
+    "Iz0KQKZN2V2qQqeeAddjLLU2H+r4L1he6nyNHoYn+cz7UnsHdFRKggv6DO+f4NdXmHgSFk\n" \
+    "0CYjF+FITTG6Ym3OH13Gi1mz7/ChXCXm/8TfR1d5CEi/X6zt56eXU+fLCMI74W/fuE5Z4y\n" \
+    "E6XCOy3h/bbDbWiKCVY9ZB97p++AxwAAAAMBAAEAAAGACdLvMHSbqHAzIk4rLPkPyU9ZqT\n" \
+    "oK57DDDphxdVelYdIYcayamXPeX+NwynSGcp7taCgwNdUIByV4Ek6nSF9AR6qrx8s8XzqC\n" \
+    "+8Z8ncSyuxCvlsilaOcgJ0CRN/JKn7TzOdJrmgtzVAZjPCqZ5xhPhVGiIVAAps+b6T0j26\n" \
+    "TS+D/KuVRAmbbQBrXg1Z+j1QBIp6mwDvsQe+TB3RCKm09jkZ4LyKXQf5KEnDBkEor2NheZ\n" \
+    "wN6mZYeCy4X5iL7ypiwalCq2gKWGNnRWeU2J6OcpA6OPHwoBiAYTgJQYYxhfnjWm61W3Zc\n" \
+    "DrJVIW+MjNOdCp1e/HQ2FwmAxHhojNEbIhpi0VbX5GkSf13ArZg4D7C5UOOuLif2cPUJpb\n" \
+    "JneH+PRIB7Xg1p3y1JkNiABV5HfQ5E3HSGtAQWnhiVztaYjqImrAdElNS0MlXml1F6DMZ9\n" \
+    "noIepd21xWX06kuUDxaKgcjsMuE3fPMSAUAMymxfo94FEVgNt97MKWNEnZYRd19lptAAAA\n" \
+    "wAQULiYeAJ1T5f7BnCNe/l4s9ABF4SnT1XoIfm/5lkIXB1X3zNoM4YmMys3U1s7fxw0Pl9\n" \
+    "RpkpoHa0ER2ZCtqU05YkMtqrcBztk5uPCJtnquJP30AqWYY4oG0tqKretW2I8Vh67YwmkR\n" \
+    "rKcxwMCHIi9jy11oD+hiEQuc+1mhe1/NJ0av3WpxfONm8/+KD+WcHbKg86FmsxL6Cze8XI\n" \
+    "Smekf8tf7WrMKYTEwkTuhmVPJPsilauLK0ROE04ZdueW1HGwAAAMEA8uOL3DV1dlLnfCSJ\n" \
+    "8CHWGyIt8II8bQjepJSmw5teBIbW0gfFHACIBys2uRFAEZHyXSixBXS+EMwbDxukRbnPNA\n" \
+    "nTe5J8ROiewh/tty2Bv1d8zAFg81tz/E0/scsC2uQb+rvtQU/Zot7GcKiRGnGO1HAQiWOD\n" \
+    "itpJXIZN8a6uL3npYIKFnYPH1Nkjo5Tbmb3mL8riqBfp1W0w9cBLVOyTAdz4wgnJOsU0m4\n" \
+    "kc6PibseTzHHTtvvMCJ9OKjGFjB8PjAAAAwQDejir08pez/b63H4WJfTD4ZvRLkDizd2Bf\n" \
+    "hIbj/2qAiGV7kTT3X7B2PYUiyXlWHjmvi4rl+TnmHeHhYn3k7La5CD/c4z+zDNqOn3kXHZ\n" \
+    "FZMjXna9bm1VnCrwp3oOzL7BZvW0EIeX2DV7QbEZAn0nGkZ7f3AlUsBMo+LDpBvuG7eOy/\n" \
+    "61RAZVSNXzJPBQunta8SOLDp2OwQ1uAVjcy34k/fS40LHTFpeUSqEDFIYDScQBrFHVitiP\n" \
+    "xZVJ4wnOyjDM0AAAABdAEC\n" \
+    "-----END OPENSSH PRIVATE KEY-----\n"
+#define KEY_RSA_SHORT \
+    "-----BEGIN OPENSSH PRIVATE KEY-----\n" \
+    "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAABFwAAAAdzc2gtcn\n" \
+    "NhAAAAAwEAAQAAAQEAwWvu81cJgJivSz9Gdo3FM/mAfaHROY7bJ5p0n9rqi3FC5iB5mMrR\n" \
+    "Qw+Ft2auvGgsmUvPO7gR3O4aZsWi9HVoDun5wQgfXWxVimQEYyu6KXq2Hblh61ecwZ/kV0\n" \
+    "l6Bg7D1ZdiKltIAN5zLAMdRb8n+aESlcCppBkLFsqzn8ioZylN8EFwpp9/eot0rqrUi+RI\n" \
+    "FvHh1IlD9ViUOcXPzmvRmAB/ashGSd8bfwRy4l+NRFp1KgIrfdxiYR7jusKd1qlprlYHy2\n" \
+    "AEsnWkQEBovt8JhnjQVrKzu284WqRZoZyKWu0EHyK3mCrwGS30thY5LHiMD/3YwQB1BG6y\n" \
+    "2GW3ZCmy/wAAA7iK+Yv9ivmL/QAAAAdzc2gtcnNhAAABAQDBa+7zVwmAmK9LP0Z2jcUz+Y\n" \
+    "B9odE5jtsnmnSf2uqLcULmIHmYytFDD4W3Zq68aCyZS887uBHc7hpmxaL0dWgO6fnBCB9d\n" \
+    "bFWKZARjK7operYduWHrV5zBn+RXSXoGDsPVl2IqW0gA3nMsAx1Fvyf5oRKVwKmkGQsWyr\n" \
+    "OfyKhnKU3wQXCmn396i3SuqtSL5EgW8eHUiUP1WJQ5xc/Oa9GYAH9qyEZJ3xt/BHLiX41E\n" \
+    "WnUqAit93GJhHuO6wp3WqWmuVgfLYASydaRAQGi+3wmGeNBWsrO7bzhapFmhnIpa7QQfIr\n" \
+    "eYKvAZLfS2FjkseIwP/djBAHUEbrLYZbdkKbL/AAAAAwEAAQAAAQAEUTIOz/W7jP8tNJJr\n" \
+    "1yOFm/YeKgfRaP9e00fOZeSP3lsX1Wy6hfhgd+EnrUzWbZP3i66zqgh4CUjFt3e5A9Rq+V\n" \
+    "8/8Dwd131lAQN+oJi665GcVGBN68zEjL9Jx8GQ2FVhGAL71cGamaWfcjhZZmXwYIPr5MQN\n" \
+    "tPWtMFd6deJ08UEyotPDSk6dbvzQIv8e0mhcvR6Q80dW8t+AgwK3oD+VB6xKiBrPF9vH/C\n" \
+    "9/49V2xc5RZL/BUO9qAz12UYXIZfLGotd99ZK/BxQ4sJTMuiFgDkReHnMnM2PrUg1O4wUP\n" \
+    "Fx/eR9C8eKdYl+DAYi+kPVj4ZeGhhZNGtFg/Q3w3kmR9AAAAgFsDEewL5bToELk8s8ppgI\n" \
+    "XZs3G6mhSF+WwHLCm5fMldXc6lbweNKGHLkAL4KjZh//zrTfPNVMBBZC5SbghZJEH+CLFS\n" \
+    "OXKqWTC/d3Hryo9FFHeWV3BmQZr4ll5Q6hEcfIY5S/VDDyP1E45eh7hNhe7SVLK4mAEXrM\n" \
+    "YKbnDZR4zzAAAAgQDpiXdIGMiBW/PJ4Xs9BjJe+ffqjWypO27C6HOVfY6F73Zcvh/rb0r6\n" \
+    "qZzZ0AJ2Kh9wVG5f0wZ5eipIFvBgqs+nYIMvJrX6mjXZXkh1TJtYpuaKn6P83oHaOwbu+k\n" \
+    "341w1Myk4qqUMECqhUGvtrHKb0+wc8clPaOJPjrNEJmagLzQAAAIEA1AauPLwHovkSmuQ4\n" \
+    "aOoLgfuHK2FwrsmTrz+n14ZPgI/uZYq5ZWg+ZWOq3cyjrodZ5Fw8E+jRW1RSRFaB9G59CV\n" \
+    "e6f2YP7vaXNAQK0PQFPrXOk4BWNSr1/0HIu9SqC31ENz3ib45+2VM5QDSV60a19u5cxeOI\n" \
+    "bP6/oP/AHzL3pfsAAAABdAEC\n" \
+    "-----END OPENSSH PRIVATE KEY-----\n"
+#define KEY_ENCRYPTED \
+    "-----BEGIN OPENSSH PRIVATE KEY-----\n" \
+    "b3BlbnNzaC1rZXktdjEAAAAACmFlczI1Ni1jdHIAAAAGYmNyeXB0AAAAGAAAABCPRHK2oE\n" \
+    "OCCfRfczsBX6ImAAAAEAAAAAEAAAAzAAAAC3NzaC1lZDI1NTE5AAAAIPy4vpnT+P6v1ke6\n" \
+    "LS70QAx+lfk50dzAyLA7ckiRxrygAAAAkC5SeeeVPXRc8QqRlMAErWpsjZbZhCtLav44Wf\n" \
+    "MS2EIfAqWD8s7opLJ60RHEPeNTmhatfFqyeaUdckhh+Sn4xYpy+LwZ0myZAydNpjzPg4V7\n" \
+    "gdYSChSiPoNYvCNQDAnMOxYbvPGH87b1IJD3iCVikPelfHf+CADJ+rRWnZZEfX3QVaCGGn\n" \
+    "tR1a9IGJhE8BYghQ==\n" \
+    "-----END OPENSSH PRIVATE KEY-----\n"
+/* clang-format on */
