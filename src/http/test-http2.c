@@ -550,7 +550,7 @@ static void pings_without_end_too(void)
 /* Its windows never open: the server's deadline ends the stream, not the connection. */
 static void who_does_not_read_is_cut_off(void)
 {
-    SERVER(s, .max_threads = 8, .io_timeout_ms = 300);
+    SERVER(s, .max_threads = 8, .io_timeout_ms = 1000);
     CLIENT(c, s);
     struct ask *a;
     struct ask *fine;
@@ -567,7 +567,7 @@ static void who_does_not_read_is_cut_off(void)
 
 static void silence_ends_in_order(void)
 {
-    SERVER(s, .max_threads = 8, .idle_timeout_ms = 200, .head_timeout_ms = 200);
+    SERVER(s, .max_threads = 8, .idle_timeout_ms = 1000, .head_timeout_ms = 2000);
     CLIENT(c, s);
     struct ask *a = ask(c, (struct request){.path = "/a"});
 
