@@ -19,7 +19,6 @@ struct http2_exchange *http2_exchange_new(struct http2_conn *h, int32_t id)
     http2_head_init(&x->head);
     out_init(&x->out);
     x->up = BUF_INIT(HTTP2_STREAM_BYTES);
-    x->trailers = BUF_INIT(HTTP1_MAX_TRAILER);
     TAILQ_INSERT_TAIL(&h->all, x, entry);
     h->n++;
     h->used = true;
@@ -40,7 +39,6 @@ void http2_exchange_free(struct http2_exchange *x)
     http2_head_done(&x->head);
     out_done(&x->out);
     buf_done(&x->up);
-    buf_done(&x->trailers);
     free(x);
 }
 
@@ -144,12 +142,7 @@ void http2_exchange_open(struct http2_exchange *x, bool more)
 
 void http2_exchange_trailers(struct http2_exchange *x)
 {
-    int r = x->head_error;
-
-    if (r == 0 && x->out.framing == HTTP1_BODY_CHUNKED) {
-        r = http2_head_trailers(&x->head, &x->out.trailers);
-    }
-    if (r < 0) {
+    if (x->head_error < 0) {
         http2_exchange_reset(x, NGHTTP2_PROTOCOL_ERROR);
     }
     x->up_end = true;
@@ -233,23 +226,6 @@ static size_t add_fields(const struct http1_head *head, nghttp2_nv *nv)
     return n;
 }
 
-static void submit_trailers(struct http2_exchange *x, uint32_t *flags)
-{
-    nghttp2_nv nv[HTTP1_MAX_FIELDS];
-    struct http1_head head = {0};
-    size_t n;
-
-    if (x->trailers.len == 0 ||
-        http1_parse_trailers(x->trailers.data, x->trailers.len, &head) != HTTP1_OK) {
-        return;
-    }
-    n = add_fields(&head, nv);
-    if (n > 0) {
-        *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
-        nghttp2_submit_trailer(x->h->session, x->id, nv, n); /* copies */
-    }
-}
-
 /* The session has room for some of the answer's body. */
 static ssize_t read_body(nghttp2_session *session, int32_t id, uint8_t *room, size_t len,
                          uint32_t *flags, nghttp2_data_source *source, void *arg)
@@ -270,7 +246,6 @@ static ssize_t read_body(nghttp2_session *session, int32_t id, uint8_t *room, si
     }
     if (x->in.done) {
         *flags |= NGHTTP2_DATA_FLAG_EOF;
-        submit_trailers(x, flags);
     }
     return n;
 }
@@ -293,7 +268,6 @@ static void submit_head(struct http2_exchange *x, const struct http1_head *head)
         return;
     }
     in_init(&x->in, head->framing, head->content_length);
-    x->in.chunked.trailers = &x->trailers;
     x->answered = true;
     nghttp2_submit_response(x->h->session, x->id, nv, n, x->in.done ? NULL : &provider);
 }

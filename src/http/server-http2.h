@@ -43,7 +43,7 @@ struct http2_exchange {
     int32_t id;
     uint64_t begun_ns;
 
-    struct http2_head head; /* of the request, then its trailers */
+    struct http2_head head; /* of the request, then its trailers, which are dropped */
     int head_error;
     bool open;         /* io is there, and the server has the other end */
     struct http_io io; /* owned */
@@ -58,7 +58,6 @@ struct http2_exchange {
     bool failed;    /* is being reset */
     struct http1_scan scan;
     struct http_in in;
-    struct buf trailers; /* owned: lines */
     bool deferred;       /* the session waits for more of the body */
     bool readable;       /* as poll has said */
     uint64_t hung_up_ns; /* the server has closed its end; 0: not yet */
@@ -97,7 +96,7 @@ struct http2_exchange *http2_exchange_new(struct http2_conn *h, int32_t id);
 void http2_exchange_free(struct http2_exchange *x);
 /* The head is whole; more: a body or trailers follow. */
 void http2_exchange_open(struct http2_exchange *x, bool more);
-/* Trailers of the request, which end it. */
+/* Trailers of the request, which end it: nobody here wants to know what they say, as with HTTP/1.1. */
 void http2_exchange_trailers(struct http2_exchange *x);
 /* Moves what can be moved without waiting. True: something was. */
 bool http2_exchange_turn(struct http2_exchange *x);
