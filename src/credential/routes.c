@@ -431,7 +431,7 @@ static int ssh_sign_handler(struct http_request *req, struct err *e)
                          (struct ssh_view){(const uint8_t *)data.data, data.len}, &signature, e);
     r = r < 0 ? r : base64_encode(signature.data, signature.len, &text);
     return r < 0
-               ? err_wrap(e, r, "signing a login")
+               ? r
                : http_reply_json_take(req, 200, json_pack("{s:s}", "signature", buf_str(&text)), e);
 }
 

@@ -30,6 +30,9 @@
 /* No byte in either direction while a request is on its way. Some answers are thought about for long. */
 #define INTERCEPT_QUIET_MS 3600000u
 #define INTERCEPT_USE_MS 20000u
+/* Each connection with SSH is a process: of one sandbox, and of all. */
+#define INTERCEPT_SSH_SANDBOX_MAX 32u
+#define INTERCEPT_SSH_MAX 512u
 /* Bytes of one read. Two of these and what is kept back for redaction bound a request's memory. */
 #define INTERCEPT_CHUNK 32768u
 /* Interim answers before the final one. */

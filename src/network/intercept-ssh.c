@@ -166,7 +166,11 @@ static int answer(struct ssh_conn *s, const struct ssh_agent_request *ask, struc
     if (credential_client_ssh_sign(s->c->in->credentials, &q, ask->data.p, ask->data.len,
                                    &signature, &e) < 0) {
         log_info(&ctx, "a login to %s is not signed: %s", s->c->target.name, e.msg);
-        intercept_refuse(s->c, err_reason(&e));
+        /* Before the agent's answer, which is what makes it look. */
+        if (seqpacket_send(s->control_fd, e.msg, strlen(e.msg), NULL, 0,
+                           deadline_in_ms(PACKET_MS)) < 0) {
+            log_debug(&ctx, "the guest is not told why");
+        }
         return ssh_agent_print_failure(ret);
     }
     return ssh_agent_print_signature(

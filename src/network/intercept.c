@@ -333,6 +333,24 @@ static void set_nodelay(int fd)
     IGNORE_RESULT(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes))); /* slower only */
 }
 
+/* With the lock held. */
+static bool has_room(const struct intercept *in, const struct intercept_target *target)
+{
+    const struct intercept_conn *c;
+    unsigned of_sandbox = 0;
+    unsigned of_all = 0;
+
+    if (in->n_conns >= in->max_connections || !target->is_ssh) {
+        return in->n_conns < in->max_connections;
+    }
+    TAILQ_FOREACH(c, &in->conns, entry)
+    {
+        of_all += c->target.is_ssh;
+        of_sandbox += c->target.is_ssh && str_eq(c->target.owner.sandbox, target->owner.sandbox);
+    }
+    return of_all < INTERCEPT_SSH_MAX && of_sandbox < INTERCEPT_SSH_SANDBOX_MAX;
+}
+
 int intercept_accept(struct intercept *in, int client_fd, const struct intercept_target *target,
                      struct err *e)
 {
@@ -360,7 +378,7 @@ int intercept_accept(struct intercept *in, int client_fd, const struct intercept
     c->target.policy = c->policy;
     set_host(c);
     pthread_mutex_lock(&in->lock);
-    r = in->n_conns >= in->max_connections ? -EMFILE : intercept_start_thread(c);
+    r = has_room(in, target) ? intercept_start_thread(c) : -EMFILE;
     if (r == 0) {
         TAILQ_INSERT_TAIL(&in->conns, c, entry);
         in->n_conns++;

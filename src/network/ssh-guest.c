@@ -148,6 +148,9 @@ static ssh_channel on_channel(ssh_session session, void *arg)
         return NULL;
     }
     *p = (struct relay_pair){.relay = r, .status = -1};
+    for (size_t i = 0; i < RELAY_WAY_COUNT_; i++) {
+        p->waiting[i] = BUF_INIT(SSH_WAITING_MAX);
+    }
     p->guest = ssh_channel_new(session);
     if (!p->guest) {
         return NULL;

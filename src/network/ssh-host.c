@@ -90,6 +90,7 @@ static bool host_is_known(struct relay *r)
 
 static bool log_in(struct relay *r)
 {
+    char why[SSH_TEXT_SIZE];
     int code;
 
     /* Taken in any case: libssh closes it. */
@@ -98,6 +99,10 @@ static bool log_in(struct relay *r)
         return false;
     }
     code = ssh_userauth_agent(r->host, NULL);
+    if (code != SSH_AUTH_SUCCESS && relay_not_signed(why, sizeof(why))) {
+        relay_refuse(r, "not_signed", "%.400s", why);
+        return false;
+    }
     if (code != SSH_AUTH_SUCCESS) {
         relay_refuse(r, "login_failed", "%s does not let '%s' in with the credential '%s'",
                      r->host_name, r->user, r->credential);

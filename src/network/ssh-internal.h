@@ -21,18 +21,28 @@
 #include <libssh/libssh.h>
 #include <libssh/server.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "credential/ssh-rule.h"
 
 #define SSH_CHANNELS_MAX 10u
 #define SSH_COMMAND_MAX 32768u
 #define SSH_CHUNK 32768u
+/* More than the window that libssh gives. */
+#define SSH_WAITING_MAX (4u * 1024 * 1024)
 /* From the first byte until the guest has said what it wants. The guest's user may type in between. */
 #define SSH_HANDSHAKE_S 60u
 #define SSH_HOST_S 20
 /* All of the waiting for a host that a channel may cost. */
 #define SSH_START_S 60u
 #define SSH_TEXT_SIZE 512u
+
+enum relay_way {
+    RELAY_UP,
+    RELAY_DOWN,
+    RELAY_ERRORS, /* down, too: of a program's two streams, the other */
+    RELAY_WAY_COUNT_,
+};
 
 enum relay_want {
     RELAY_NOTHING,
@@ -57,6 +67,7 @@ struct relay_pair {
     char term[64]; /* "": without a terminal */
     int columns;
     int rows;
+    struct buf waiting[RELAY_WAY_COUNT_]; /* owned: read, and not yet written */
     bool started;
     bool guest_eof; /* passed on */
     bool host_eof;
@@ -108,5 +119,7 @@ void relay_run(struct relay *r);
 
 /* ---- ssh-main.c ---- */
 
+/* The network gateway's reason not to have a login signed; false: it was signed. */
+bool relay_not_signed(char *ret, size_t size);
 /* What a channel came to, for the log. */
 void relay_report(struct relay *r, const struct relay_pair *pair);

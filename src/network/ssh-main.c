@@ -196,6 +196,15 @@ void relay_report(struct relay *r, const struct relay_pair *pair)
     free(text);
 }
 
+bool relay_not_signed(char *ret, size_t size)
+{
+    cleanup_fds struct seqpacket_fds fds = {.max = 0};
+    ssize_t n = seqpacket_recv(STDIN_FILENO, ret, size - 1, &fds, 0);
+
+    ret[MAX(n, (ssize_t)0)] = '\0';
+    return n > 0;
+}
+
 static int serve(struct relay *r, struct err *e)
 {
     int code;

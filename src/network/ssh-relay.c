@@ -159,53 +159,82 @@ struct way {
     ssh_channel from;
     ssh_channel to;
     ssh_session out;
-    bool errors; /* of a program's two streams, the other */
+    struct buf *waiting;
+    bool errors;
     uint64_t *bytes;
 };
 
-/* true: something has moved. Nothing is taken that cannot be given on: the sender's window closes, and its memory is its own. */
-static bool move(const struct way *w)
+/*
+ * All that is there, or nothing: with each read libssh opens the sender's window anew, whatever is left to be read. So at most what
+ * waits here and one window are held.
+ */
+static bool take(const struct way *w)
 {
-    char chunk[SSH_CHUNK];
-    uint32_t room = ssh_channel_window_size(w->to);
-    int n;
+    int n = w->waiting->len ? 0 : ssh_channel_poll(w->from, w->errors);
+    void *room;
 
-    if (room == 0 || (ssh_get_poll_flags(w->out) & SSH_WRITE_PENDING)) {
+    if (n <= 0 || buf_reserve(w->waiting, MIN((size_t)n, SSH_WAITING_MAX), &room) < 0) {
         return false;
     }
-    n = ssh_channel_read_nonblocking(w->from, chunk, MIN(room, SSH_CHUNK), w->errors);
+    n = ssh_channel_read_nonblocking(w->from, room, MIN((uint32_t)n, SSH_WAITING_MAX), w->errors);
     if (n <= 0) {
         return false;
     }
+    buf_commit(w->waiting, (size_t)n);
     *w->bytes += (uint64_t)n;
-    n = w->errors ? ssh_channel_write_stderr(w->to, chunk, (uint32_t)n)
-                  : ssh_channel_write(w->to, chunk, (uint32_t)n);
-    return n > 0;
+    return true;
 }
 
-static bool is_drained(ssh_channel c)
+/* As far as the receiver's window is open, and what was written before has left. */
+static bool give(const struct way *w)
 {
-    return ssh_channel_poll(c, 0) <= 0 && ssh_channel_poll(c, 1) <= 0;
+    uint32_t n = MIN(ssh_channel_window_size(w->to), SSH_CHUNK);
+    int written;
+
+    n = MIN(n, (uint32_t)w->waiting->len);
+    if (n == 0 || (ssh_get_poll_flags(w->out) & SSH_WRITE_PENDING)) {
+        return false;
+    }
+    written = w->errors ? ssh_channel_write_stderr(w->to, w->waiting->data, n)
+                        : ssh_channel_write(w->to, w->waiting->data, n);
+    if (written <= 0) {
+        return false;
+    }
+    buf_consume(w->waiting, (size_t)written);
+    if (w->waiting->len == 0) {
+        buf_done(w->waiting); /* an idle channel holds nothing */
+    }
+    return true;
 }
 
-static bool move_both(struct relay_pair *p)
+static bool is_drained(struct relay_pair *p)
+{
+    return ssh_channel_poll(p->host, 0) <= 0 && ssh_channel_poll(p->host, 1) <= 0 &&
+           p->waiting[RELAY_DOWN].len == 0 && p->waiting[RELAY_ERRORS].len == 0;
+}
+
+static bool move_all(struct relay_pair *p)
 {
     struct relay *r = p->relay;
-    const struct way ways[] = {
-        {p->guest, p->host, r->host, false, &r->bytes_up},
-        {p->host, p->guest, r->guest, false, &r->bytes_down},
-        {p->host, p->guest, r->guest, true, &r->bytes_down},
+    const struct way ways[RELAY_WAY_COUNT_] = {
+        [RELAY_UP] = {p->guest, p->host, r->host, &p->waiting[RELAY_UP], false, &r->bytes_up},
+        [RELAY_DOWN] = {p->host, p->guest, r->guest, &p->waiting[RELAY_DOWN], false,
+                        &r->bytes_down},
+        [RELAY_ERRORS] = {p->host, p->guest, r->guest, &p->waiting[RELAY_ERRORS], true,
+                          &r->bytes_down},
     };
     bool moved = false;
 
-    for (size_t i = p->host_closed ? 1 : 0; i < ARRAY_SIZE(ways); i++) {
-        moved = move(&ways[i]) || moved;
+    for (size_t i = p->host_closed ? RELAY_DOWN : RELAY_UP; i < ARRAY_SIZE(ways); i++) {
+        moved = take(&ways[i]) || moved;
+        moved = give(&ways[i]) || moved;
     }
-    if (!p->guest_eof && !p->host_closed && ssh_channel_is_eof(p->guest)) {
+    if (!p->guest_eof && !p->host_closed && p->waiting[RELAY_UP].len == 0 &&
+        ssh_channel_is_eof(p->guest)) {
         p->guest_eof = true;
         IGNORE_RESULT(ssh_channel_send_eof(p->host)); /* if it is gone, its close is coming */
     }
-    if (!p->host_eof && ssh_channel_is_eof(p->host) && is_drained(p->host)) {
+    if (!p->host_eof && ssh_channel_is_eof(p->host) && is_drained(p)) {
         p->host_eof = true;
         IGNORE_RESULT(ssh_channel_send_eof(p->guest));
     }
@@ -232,6 +261,9 @@ static void end_pair(struct relay_pair *p)
         ssh_remove_channel_callbacks(p->host, &p->host_callbacks);
         ssh_channel_free(p->host);
     }
+    for (size_t i = 0; i < RELAY_WAY_COUNT_; i++) {
+        buf_done(&p->waiting[i]);
+    }
     free(p->command);
     *p = (struct relay_pair){0};
 }
@@ -246,12 +278,12 @@ static bool step(struct relay_pair *p)
         moved = true;
     }
     if (p->host && !p->refused[0]) {
-        moved = move_both(p) || moved;
+        moved = move_all(p) || moved;
     }
-    if (p->relay->lost && p->started && !p->host_closed && is_drained(p->host)) {
+    if (p->relay->lost && p->started && !p->host_closed && is_drained(p)) {
         say(p, p->relay->refusal_code, p->relay->refusal);
     }
-    if (p->guest_closed || (p->host_closed && (!p->host || p->refused[0] || is_drained(p->host)))) {
+    if (p->guest_closed || (p->host_closed && (!p->host || p->refused[0] || is_drained(p)))) {
         end_pair(p);
         moved = true;
     }

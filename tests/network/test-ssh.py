@@ -14,7 +14,7 @@ AT, OTHER_AT, PLAIN_AT, EVIL_AT = libinternet.SERVERS
 NAMES = {HOST: [AT], GIT: [AT], RSA: [AT], ECDSA: [AT], FALSE: [EVIL_AT], OTHER: [OTHER_AT], PLAIN: [PLAIN_AT]}
 POLICY = {"preset": "custom", "rules": [{"host": OTHER, "ports": "1-65535", "action": "deny"},
                                         {"host": "*.example.com", "ports": "1-65535", "action": "allow"}]}
-PORT = 2222  # for the second server on the same address
+SANITIZED = os.environ.get("SPACE_TEST_SLOWNESS", "1") != "1"
 
 
 def path(*parts):
@@ -292,7 +292,7 @@ def a_credential_that_has_ended_or_is_used_up():
     W.manager.remove(made)
     made = W.add("few", PLAIN, keys=[public("plain")], rate={"uses": 1, "per_s": 3600})
     until(lambda: W.manager.events(event="use", credential="few") or not W.ssh("true", host=PLAIN), "its one use")
-    said(W.ssh("true", host=PLAIN), "space: ")
+    said(W.ssh("true", host=PLAIN), "space: the credential 'few' may be used 1 times in 3600 seconds")
     check(W.manager.events(event="refuse", credential="few", reason="credential_rate"), "no row of the refusal")
     W.manager.remove(made)
     made = W.add("stranger", PLAIN, key="unknown", keys=[public("plain")])
@@ -340,14 +340,71 @@ print('done')""", HOST, timeout=6 * WAIT_S)
     check(W.net.process.poll() is None, "the gateway is gone")
 
 
+def ends():
+    return [d for d in os.listdir("/proc") if d.isdigit() and comm(d) == "space-ssh-end" and parent(d) == gateway_pid()]
+
+
+def memory_mib(pid):
+    with open("/proc/%s/status" % pid) as f:
+        return sum(int(line.split()[1]) for line in f if line.startswith("VmRSS")) / 1024
+
+
+def a_sandbox_has_so_many_connections():
+    until(lambda: not ends(), "the last connections are over")
+    out = W.island.python("""import socket, sys
+conns = []
+for _ in range(60):
+    try:
+        conns.append(socket.create_connection((sys.argv[1], 22), timeout=20))
+    except ConnectionResetError:
+        pass
+had = 0
+for c in conns:
+    try:
+        had += c.recv(8) == b'SSH-2.0-'
+    except ConnectionResetError:
+        pass
+print(had)""", HOST, timeout=6 * WAIT_S)
+    equal(out, "32\n", "connections that were served")
+    until(lambda: W.ssh("echo again").stdout == b"again\n", "there is room again")
+
+
+def who_does_not_read_holds_the_sender_up():
+    """In both directions, also where it reads slowly: what waits is in the windows of the channel, and in no heap of ours."""
+    until(lambda: not ends(), "the last connections are over")
+    sender = subprocess.Popen(W.island.command(*W.command("head -c 300000000 /dev/zero")), stdin=subprocess.DEVNULL,
+                              env=W.island.environment(), stdout=subprocess.PIPE)
+    equal(sender.stdout.read(4), bytes(4))
+    other = subprocess.Popen(W.island.command(*W.command("sleep 60")), stdin=open("/dev/zero", "rb"),
+                             env=W.island.environment(), stdout=subprocess.PIPE)
+    slow = subprocess.Popen(W.island.command(*W.command("read x; sleep 60")), stdin=open("/dev/zero", "rb"),  # byte by byte
+                            env=W.island.environment(), stdout=subprocess.PIPE)
+    until(lambda: len(ends()) == 3, "the connections")
+    end = time.monotonic() + 3
+    until(lambda: time.monotonic() > end, "three seconds of it")
+    check(max(memory_mib(pid) for pid in ends()) < (400 if SANITIZED else 40), "who reads slowly: memory")
+    slow.kill()
+    slow.wait()
+    until(lambda: len(ends()) == 2, "it is gone")
+    read_so_far = []
+
+    def stands_still():
+        read_so_far.append(sum(int(read("/proc/%s/io" % pid).split()[1]) for pid in ends()))
+        return len(read_so_far) > 50 and len(set(read_so_far[-50:])) == 1
+    until(stands_still, "nothing more is read")
+    most = max(memory_mib(pid) for pid in ends())
+    check(most < (400 if SANITIZED else 40), "%.1f MiB" % most)
+    for p in (sender, other):
+        p.kill()
+        p.wait()
+
+
 def the_end_of_a_connection_holds_little():
     r = subprocess.Popen(W.island.command(*W.command("echo begun; sleep 5")), stdin=subprocess.DEVNULL,
                          env=W.island.environment(), stdout=subprocess.PIPE)
     equal(r.stdout.readline(), b"begun\n")
-    ends = [d for d in os.listdir("/proc") if d.isdigit() and os.path.exists("/proc/" + d) and comm(d) == "space-ssh-end"
-            and parent(d) == gateway_pid()]
-    check(ends, "there is no such process")
-    for pid in ends:
+    check(ends(), "there is no such process")
+    for pid in ends():
         check("libasan" in read("/proc/%s/maps" % pid) or "Seccomp:\t2" in read("/proc/%s/status" % pid), "its system calls are not limited")
         fds = [os.readlink("/proc/%s/fd/%s" % (pid, fd)) for fd in os.listdir("/proc/%s/fd" % pid)]
         check(all(not f.startswith("/") or f in ("/dev/null",) or FOLDER in f for f in fds), "it has files: %s" % fds)
@@ -431,7 +488,7 @@ CASES = [a_guest_whose_client_asks_a_script, a_command_with_its_output_errors_an
          several_channels_on_one_connection, a_shell_and_sftp_where_they_are_named, a_host_with_another_key_gets_nothing,
          commands_that_are_not_named, forwarding_of_any_kind, another_user_and_a_policy_that_denies,
          without_a_credential_it_is_passed_on_as_it_is, a_credential_that_has_ended_or_is_used_up,
-         one_that_is_revoked_or_rotated_ends_what_is_open, garbage_and_silence, the_end_of_a_connection_holds_little,
+         one_that_is_revoked_or_rotated_ends_what_is_open, garbage_and_silence, a_sandbox_has_so_many_connections, who_does_not_read_holds_the_sender_up, the_end_of_a_connection_holds_little,
          only_logins_are_signed, the_key_is_nowhere]
 
 
