@@ -179,8 +179,12 @@ static int decide_begin(struct control *c, void *ctx, struct sandbox *sb, struct
     m->was_observed = sb->observed;
     m->was_desired = sb->desired;
     if (sb->observed == m->at) {
+        bool moving =
+            str_eq(sb->reason, control_moving); /* who asks for it by name wants it to stay so */
+
         sb->desired = m->desired;
-        return m->was_desired != m->desired;
+        sb->reason[0] = moving ? '\0' : sb->reason[0];
+        return m->was_desired != m->desired || moving;
     }
     if (sb->observed == m->via && sb->desired == m->desired) {
         return 0; /* another gateway is at it, or died over it: the node knows what is left to do */

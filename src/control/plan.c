@@ -32,6 +32,16 @@ static struct plan plan_creating(const struct plan_input *in)
     return (struct plan){.step = PLAN_ABANDON, .reason = "the creation was not finished"};
 }
 
+/* A row that cannot begin it learns first how the sandbox really is. */
+static struct plan plan_suspend(const struct sandbox *row, const struct node_sandbox *node)
+{
+    bool begins =
+        row->observed == SANDBOX_STATE_SUSPENDING ||
+        sandbox_state_may_move(row->observed, SANDBOX_STATE_SUSPENDING, SANDBOX_BY_POLICY);
+
+    return begins ? (struct plan){.step = PLAN_SUSPEND} : observe(row, node->state, NULL);
+}
+
 static struct plan plan_state(const struct sandbox *row, const struct node_sandbox *node)
 {
     const char *reason = node->reason[0] ? node->reason : NULL;
@@ -45,7 +55,7 @@ static struct plan plan_state(const struct sandbox *row, const struct node_sandb
             return (struct plan){.step = PLAN_PAUSE};
         }
         if (row->desired == SANDBOX_STATE_SUSPENDED) {
-            return (struct plan){.step = PLAN_SUSPEND};
+            return plan_suspend(row, node);
         }
         return observe(row, SANDBOX_STATE_RUNNING, reason);
     case SANDBOX_STATE_STOPPED:
@@ -55,7 +65,7 @@ static struct plan plan_state(const struct sandbox *row, const struct node_sandb
             return (struct plan){.step = PLAN_STOP};
         }
         if (row->desired == SANDBOX_STATE_SUSPENDED) {
-            return (struct plan){.step = PLAN_SUSPEND};
+            return plan_suspend(row, node);
         }
         if (row->observed == SANDBOX_STATE_RESUMING && row->desired == SANDBOX_STATE_RUNNING) {
             return (struct plan){.step = PLAN_RESUME};

@@ -104,11 +104,27 @@ static struct plan plan_row(const struct pass *p, const struct sandbox *sb, bool
     return plan;
 }
 
+/*
+ * May the node have it, as the row says? A row of before there were several names none, and means the home node; one that is
+ * suspended and names none is in the store alone.
+ */
+static bool may_have(const struct pass *p, const struct sandbox *sb)
+{
+    const char *name = node_client_name(p->client);
+
+    return sb->node[0]
+               ? str_eq(sb->node, name)
+               : str_eq(fleet_home(p->c->fleet), name) && sb->observed != SANDBOX_STATE_SUSPENDED;
+}
+
 static int gather_row(void *ctx, const struct sandbox *sb)
 {
     struct pass *p = ctx;
     const struct node_sandbox *node = node_list_find(&p->node, sb->id);
 
+    if (node && !may_have(p, sb)) {
+        return 0; /* what it has is left over */
+    }
     if (node) {
         p->matched[node - p->node.items] = true;
     }
@@ -296,8 +312,7 @@ static void end_orphan(struct pass *p, const struct node_sandbox *orphan)
     }
     /* Once more, with the sandbox in our hands: the node's answer may be older than a row. */
     r = db_sandbox_get(c->db, orphan->id, /* project */ NULL, &sb, &e);
-    elsewhere = r == 0 && !str_eq(sb.node, node_client_name(p->client)) &&
-                (sb.node[0] || !str_eq(fleet_home(c->fleet), node_client_name(p->client)));
+    elsewhere = r == 0 && !may_have(p, &sb);
     if (r != -ENOENT && !elsewhere) {
         return;
     }

@@ -105,6 +105,32 @@ int control_suspend_held(struct control *c, const struct sandbox *seen, struct b
                         &begin, &sb, e);
 }
 
+static int decide_suspending(struct control *c, void *ctx, struct sandbox *sb, struct err *e)
+{
+    const int64_t *generation = ctx;
+
+    (void)e;
+    if (sb->generation != *generation) {
+        return 0;
+    }
+    sandbox_move(
+        sb, (struct sandbox_move){SANDBOX_STATE_SUSPENDING, SANDBOX_BY_POLICY, control_now_ms(c)},
+        NULL);
+    return 1;
+}
+
+/* What leaves its node while the row does not say so would be taken for lost. */
+static int say_suspending(struct control *c, const struct sandbox *row, struct err *e)
+{
+    int64_t generation = row->generation;
+    const struct control_change change = {.id = row->id,
+                                          .decide = decide_suspending,
+                                          .ctx = &generation,
+                                          .action = "sandbox.suspend"};
+
+    return control_change(c, &change, /* ret */ NULL, e);
+}
+
 int control_suspend_row(struct control *c, const struct sandbox *row, struct node_call *call,
                         struct err *e)
 {
@@ -112,8 +138,12 @@ int control_suspend_row(struct control *c, const struct sandbox *row, struct nod
     char organisation[ID_SIZE];
     cleanup_json json_t *body = NULL;
     struct node_sandbox node = {0};
-    int r = control_organisation(c, row->project, organisation, e);
+    int r;
 
+    if (row->observed != SANDBOX_STATE_SUSPENDING) {
+        return say_suspending(c, row, e); /* the next pass asks */
+    }
+    r = control_organisation(c, row->project, organisation, e);
     if (r < 0) {
         return r;
     }
@@ -125,8 +155,7 @@ int control_suspend_row(struct control *c, const struct sandbox *row, struct nod
         plan.reason = "the node does not have this sandbox any more, nor does the object store";
         return control_observe(c, row, &plan, /* node */ NULL, e);
     }
-    if (r < 0 || node.state != SANDBOX_STATE_SUSPENDED ||
-        row->observed != SANDBOX_STATE_SUSPENDING) {
+    if (r < 0 || node.state != SANDBOX_STATE_SUSPENDED) {
         return r; /* the next pass sees how it ended */
     }
     return control_observe(c, row, &plan, &node, e);

@@ -59,6 +59,19 @@ static void agreement_needs_nothing(void)
               PLAN_NOTHING);
 }
 
+/* Who learns that it is not failed can suspend it then; from "failed" there is no way to say that it begins. */
+static void a_suspend_begins_where_the_row_can_say_so(void)
+{
+    struct plan p = plan_of(SANDBOX_STATE_SUSPENDED, SANDBOX_STATE_FAILED, SANDBOX_STATE_RUNNING);
+
+    CHECK_INT(p.step, PLAN_OBSERVE);
+    CHECK_INT(p.to, SANDBOX_STATE_RUNNING);
+    p = plan_of(SANDBOX_STATE_SUSPENDED, SANDBOX_STATE_RUNNING, SANDBOX_STATE_RUNNING);
+    CHECK_INT(p.step, PLAN_SUSPEND);
+    p = plan_of(SANDBOX_STATE_SUSPENDED, SANDBOX_STATE_SUSPENDING, ABSENT);
+    CHECK_INT(p.step, PLAN_SUSPEND);
+}
+
 static void what_the_node_says_is_observed(void)
 {
     struct plan p = plan_of(SANDBOX_STATE_RUNNING, SANDBOX_STATE_RUNNING, ABSENT);
@@ -197,6 +210,7 @@ static void abandoned_creations_wait_for_a_retry_only_with_a_key(void)
 }
 
 TEST_MAIN(T(every_plan_is_allowed_by_the_table_of_states), T(agreement_needs_nothing),
-          T(what_the_node_says_is_observed), T(what_should_be_stopped_is_stopped),
-          T(no_row_is_an_orphan), T(pauses_are_followed_and_driven), T(another_policy_is_told_last),
-          T(another_end_is_told), T(abandoned_creations_wait_for_a_retry_only_with_a_key))
+          T(a_suspend_begins_where_the_row_can_say_so), T(what_the_node_says_is_observed),
+          T(what_should_be_stopped_is_stopped), T(no_row_is_an_orphan),
+          T(pauses_are_followed_and_driven), T(another_policy_is_told_last), T(another_end_is_told),
+          T(abandoned_creations_wait_for_a_retry_only_with_a_key))

@@ -160,6 +160,7 @@ static int enter(struct http_request *req, enum fake_op op, struct err *e)
     struct fake_node *n = http_request_ctx(req);
     struct pollfd p[2] = {{.fd = n->gate[op], .events = POLLIN}, http_client_pollfd(req)};
     enum fake_fault fault;
+    bool fenced;
 
     pthread_mutex_lock(&n->mutex);
     n->asked[op]++;
@@ -170,10 +171,14 @@ static int enter(struct http_request *req, enum fake_op op, struct err *e)
     pthread_mutex_lock(&n->mutex);
     n->held[op]--;
     fault = n->fault[op];
+    fenced = n->fenced && op != FAKE_DELETE && op != FAKE_LIST && op != FAKE_GET;
     pthread_cond_broadcast(&n->changed);
     pthread_mutex_unlock(&n->mutex);
     if (!(p[0].revents & POLLIN)) {
         return err_set(e, -ECONNRESET, NULL, "the client has gone");
+    }
+    if (fault == FAKE_FINE && fenced) {
+        return err_set(e, -EHOSTDOWN, "node_fenced", "the node stands still");
     }
     switch (fault) {
     case FAKE_ERROR:
@@ -807,6 +812,27 @@ static int node_lease_end(struct http_request *req, struct err *e)
     n->lease_ends++;
     pthread_mutex_unlock(&n->mutex);
     return http_reply_json_take(req, 200, json_object(), e);
+}
+
+bool fake_node_runs(struct fake_node *n, const char *id)
+{
+    const struct fake_sandbox *sb;
+    bool runs;
+
+    pthread_mutex_lock(&n->mutex);
+    sb = find(n, id);
+    runs = sb && str_eq(sb->state, "running") && !n->fenced;
+    pthread_mutex_unlock(&n->mutex);
+    return runs;
+}
+
+void fake_node_each(struct fake_node *n, void (*each)(void *ctx, const char *id), void *ctx)
+{
+    pthread_mutex_lock(&n->mutex);
+    for (size_t i = 0; i < n->n_sandboxes; i++) {
+        each(ctx, n->sandboxes[i].id);
+    }
+    pthread_mutex_unlock(&n->mutex);
 }
 
 unsigned fake_node_lease_ends(struct fake_node *n)

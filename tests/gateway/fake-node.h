@@ -75,7 +75,11 @@ bool fake_store_has(const char *id);
 void fake_node_differs(struct fake_node *n);
 /* How many it has started afresh so. */
 unsigned fake_node_cold(struct fake_node *n);
-/* Its lease is over: until it is granted again. */
+/* It has it, running, and is not fenced. */
+bool fake_node_runs(struct fake_node *n, const char *id);
+/* Calls each with the id of all it has, under its lock. */
+void fake_node_each(struct fake_node *n, void (*each)(void *ctx, const char *id), void *ctx);
+/* Its lease is over: what it has stands still, and nothing but deletions is done, until it is granted again. */
 void fake_node_fence(struct fake_node *n);
 /* How often it was granted one. */
 unsigned fake_node_grants(struct fake_node *n);
