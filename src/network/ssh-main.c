@@ -7,6 +7,7 @@
  *     3. serving                       bytes of the guest and of the host are read from here on
  */
 #include <errno.h>
+#include <poll.h>
 #include <seccomp.h>
 #include <signal.h>
 #include <string.h>
@@ -92,6 +93,19 @@ static int confine_calls(struct err *e)
     r = r < 0 ? r : seccomp_load(filter);
     seccomp_release(filter);
     return r < 0 ? err_wrap(e, r, "limiting system calls") : 0;
+}
+
+/* Nobody would end it any more when the credential or the policy goes. */
+static int follow_gateway(struct err *e)
+{
+    struct pollfd control = {.fd = STDIN_FILENO, .events = POLLIN};
+
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0) {
+        return err_wrap(e, -errno, "binding to the network gateway");
+    }
+    return poll(&control, 1, 0) >= 0 && control.revents & POLLHUP
+               ? err_set(e, -EPIPE, NULL, "the network gateway is gone")
+               : 0;
 }
 
 static int confine(struct err *e)
@@ -233,7 +247,8 @@ int main(void)
     log_init("space-ssh-end");
     signal(SIGPIPE, SIG_IGN);
     r->guest_fd = r->agent_fd = r->host_fd = FD_NONE;
-    code = secret_process(&e);
+    code = follow_gateway(&e);
+    code = code < 0 ? code : secret_process(&e);
     code = code < 0 ? code : take_packet(r, &e);
     code = code < 0 || ssh_init() != SSH_OK ? -EPROTO : confine(&e);
     code = code < 0 ? code : serve(r, &e);

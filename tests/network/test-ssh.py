@@ -484,12 +484,26 @@ print(c.getresponse().status)""", W.manager.path, json.dumps(
     equal(W.manager.ask("POST", "/v1/ssh/sign", {})[0], 403, "not for root")
 
 
+def the_end_of_the_gateway_is_the_end_of_all():
+    p = subprocess.Popen(W.island.command(*W.command("echo begun; sleep 60")), stdin=subprocess.DEVNULL,
+                         env=W.island.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    equal(p.stdout.readline(), b"begun\n")
+    pids = ends()
+    check(pids, "there is no process")
+    W.net.process.kill()
+    W.net.process.wait()
+    check(p.wait(WAIT_S) != 0, "it goes on")
+    until(lambda: not any(comm(pid) == "space-ssh-end" for pid in pids), "the process has ended")
+    W.net.start()
+
+
 CASES = [a_guest_whose_client_asks_a_script, a_command_with_its_output_errors_and_status, keys_of_each_kind, much_both_ways, git_clones_and_pushes,
          several_channels_on_one_connection, a_shell_and_sftp_where_they_are_named, a_host_with_another_key_gets_nothing,
          commands_that_are_not_named, forwarding_of_any_kind, another_user_and_a_policy_that_denies,
          without_a_credential_it_is_passed_on_as_it_is, a_credential_that_has_ended_or_is_used_up,
          one_that_is_revoked_or_rotated_ends_what_is_open, garbage_and_silence, a_sandbox_has_so_many_connections, who_does_not_read_holds_the_sender_up, the_end_of_a_connection_holds_little,
-         only_logins_are_signed, the_key_is_nowhere]
+         only_logins_are_signed, the_key_is_nowhere,
+         the_end_of_the_gateway_is_the_end_of_all]
 
 
 def main():
