@@ -158,6 +158,25 @@ static void check_services(const struct doctor *d, struct finding *f)
     finding_ok(f, "every service answers");
 }
 
+/* One that is a member of a cluster runs machines only as long as a gateway renews its lease. */
+static void check_lease(const struct doctor *d, struct finding *f)
+{
+    json_t *lease = json_object_get(d->node, "lease");
+
+    if (!json_get_bool(lease, "leased", false)) {
+        finding_ok(f, "this node belongs to no cluster");
+    } else if (json_get_bool(lease, "fenced", false)) {
+        finding_bad(
+            f, DOCTOR_FAIL,
+            "See that a gateway reaches this node (space node show NODE). If it has left its "
+            "cluster: docs/cluster.md, Nodes",
+            "all sandboxes stand still: no gateway has renewed this node's lease");
+    } else {
+        finding_ok(f, "leased for another %lld s",
+                   (long long)(json_get_int(lease, "left_ms", 0) / 1000));
+    }
+}
+
 static void check_key(const struct doctor *d, struct finding *f)
 {
     struct conf conf = {0};
@@ -186,6 +205,7 @@ const struct doctor_check doctor_space_checks[] = {
     {"templates", check_templates},
     {"port", check_port},
     {"services", check_services},
+    {"lease", check_lease},
     {"key", check_key},
     {NULL, NULL},
 };

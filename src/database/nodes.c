@@ -40,6 +40,25 @@ void node_row_done(struct node_row *row)
     *row = (struct node_row){0};
 }
 
+enum node_health node_row_health(const struct node_row *row)
+{
+    bool silent = row->leased ? row->left_ms <= 0 : row->told_ago_ms >= NODE_SILENT_MS;
+
+    if (row->lost) {
+        return NODE_LOST;
+    }
+    return row->told_ago_ms < 0 ? NODE_NEW : silent ? NODE_SILENT : NODE_ALIVE;
+}
+
+const char *node_health_name(enum node_health health)
+{
+    static const char *const names[NODE_HEALTH_COUNT_] = {
+        [NODE_NEW] = "new", [NODE_ALIVE] = "alive", [NODE_SILENT] = "silent", [NODE_LOST] = "lost"};
+
+    ASSERT(health >= 0 && health < NODE_HEALTH_COUNT_);
+    return names[health];
+}
+
 bool node_row_takes(const struct node_row *row)
 {
     return row->wanted == NODE_READY && !row->lost && (!row->leased || row->left_ms > 0);

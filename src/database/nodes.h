@@ -59,6 +59,17 @@ struct node_row {
 };
 void node_row_done(struct node_row *row);
 #define cleanup_node_row CLEANUP(node_row_done)
+/* One that is not leased is silent when it told nothing for so long. */
+#define NODE_SILENT_MS 60000
+enum node_health {
+    NODE_NEW,    /* it has never told anything */
+    NODE_ALIVE,  /* its lease goes on */
+    NODE_SILENT, /* it does not; somebody will renew it, or say that it is lost */
+    NODE_LOST,   /* given up: what it had stored goes on elsewhere */
+    NODE_HEALTH_COUNT_,
+};
+enum node_health node_row_health(const struct node_row *row);
+const char *node_health_name(enum node_health health);
 /* May a new sandbox be placed on it? */
 bool node_row_takes(const struct node_row *row);
 

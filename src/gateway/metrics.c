@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metric.h"
+#include "database/nodes.h"
 
 /* Answers by their first digit; 0 is a connection that was cut before any. */
 #define CLASSES 6
@@ -170,6 +171,31 @@ static int print_sandboxes(struct db *db, struct buf *out, struct err *e)
     return r;
 }
 
+static int count_node(void *ctx, const struct node_row *row)
+{
+    unsigned *counts = ctx;
+
+    counts[node_row_health(row)]++;
+    return 0;
+}
+
+static int print_nodes(struct db *db, struct buf *out, struct err *e)
+{
+    unsigned counts[NODE_HEALTH_COUNT_] = {0};
+    int r = db_node_list(db, count_node, counts, e);
+
+    if (r == 0) {
+        r = metric_head(out, "space_nodes", METRIC_GAUGE,
+                        "Nodes that were added, by their health; none where there is one alone.");
+    }
+    for (int h = 0; h < NODE_HEALTH_COUNT_ && r == 0; h++) {
+        r = metric_value(out, "space_nodes",
+                         &(struct metric_pair){"health", node_health_name((enum node_health)h)},
+                         (double)counts[h]);
+    }
+    return r;
+}
+
 static int print_reconciler(struct control *control, struct buf *out)
 {
     struct control_health h = control_health(control);
@@ -207,9 +233,9 @@ int metrics_print(struct metrics *m, struct control *control, struct db *db, str
     }
     r = r < 0 ? r : metric_print_all(out);
     r = r < 0 ? r : print_reconciler(control, out);
-    if (r == 0 && print_sandboxes(db, out, e) < 0) {
+    if (r == 0 && (print_sandboxes(db, out, e) < 0 || print_nodes(db, out, e) < 0)) {
         /* Without its database a gateway still says that it has none; see space_database_errors_total. */
-        log_warn(NULL, "metrics without the number of sandboxes: the database does not answer");
+        log_warn(NULL, "metrics without sandboxes or nodes: the database does not answer");
     }
     return r;
 }

@@ -10,21 +10,9 @@
 #include "gateway/gateway.h"
 #include "wire/url.h"
 
-/* One that is not leased is called silent when it told nothing for so long. */
-#define SILENT_MS 60000
 #define LEAVE_MS 5000
 
 /* ---- showing ---- */
-
-static const char *health_of(const struct node_row *row)
-{
-    bool silent = row->leased ? row->left_ms <= 0 : row->told_ago_ms >= SILENT_MS;
-
-    if (row->lost) {
-        return "lost";
-    }
-    return row->told_ago_ms < 0 ? "new" : silent ? "silent" : "alive";
-}
 
 static json_t *number_or_null(bool known, int64_t n)
 {
@@ -61,7 +49,7 @@ static int node_json(struct http_request *req, const struct node_row *row, json_
     }
     out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:o, s:o, s:I, s:I}", "name", row->name, "id",
                     row->id, "address", row->address, "wanted", node_wanted_name(row->wanted),
-                    "health", health_of(row), "leased", (int)row->leased, "lease_left_ms",
+                    "health", node_health_name(node_row_health(row)), "leased", (int)row->leased, "lease_left_ms",
                     number_or_null(row->leased && row->renewals > 0, row->left_ms), "told_ago_ms",
                     number_or_null(row->told_ago_ms >= 0, row->told_ago_ms), "sandboxes",
                     (json_int_t)sandboxes, "joined_at_ms", (json_int_t)row->joined_at_ms);

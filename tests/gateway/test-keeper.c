@@ -159,13 +159,23 @@ static void another_node_under_a_known_name_is_not_kept(void)
     CHECK_INT(fake_node_grants(k.t.node[2]), 1);
 }
 
+static void check_metrics(struct kept *k, const char *want)
+{
+    cleanup_answer struct answer a = alice(&k->t.w, "GET", "/metrics", NULL);
+
+    CHECK_INT(a.status, 200);
+    CHECK(a.text && strstr(a.text, want));
+}
+
 static void a_silent_node_is_lost_once_both_clocks_say_so(void)
 {
     KEPT(k);
 
     later(&k, 0);
+    check_metrics(&k, "space_nodes{health=\"alive\"} 3\n");
     vanish(&k, 1);
     CHECK(!is_lost(&k, 0) && !is_lost(&k, 2));
+    check_metrics(&k, "space_nodes{health=\"lost\"} 1\n");
 }
 
 static void a_renewal_by_another_gateway_keeps_it_alive(void)
