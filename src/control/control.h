@@ -256,6 +256,12 @@ MUST_CHECK int control_read_nodes(struct control *c, struct err *e);
  * again after a while; it goes to the log. An error: it cannot be read what there is to do.
  */
 MUST_CHECK int control_evacuate(struct control *c, struct err *e);
+
+/*
+ * keep.c. A node whose row is gone is nobody's: it leaves what is elsewhere by now, and only then is told that it needs no lease
+ * and may go on. An error: it was not told so; if it had a lease, it stands still once that is over.
+ */
+MUST_CHECK int control_release_node(struct control *c, const char *name, struct err *e);
 /* Marks what has reached its end, then ends it. */
 MUST_CHECK int control_expire(struct control *c, struct err *e);
 /*

@@ -94,9 +94,9 @@ static int grant(struct control *c, const struct node_row *row, json_t *lease, s
     return node_client_put(fleet_client(c->fleet, row->name), "/v1/node/lease", body, &call, e);
 }
 
-static int leave_what_is_elsewhere(struct control *c, const struct node_row *row, struct err *e)
+static int leave_what_is_elsewhere(struct control *c, const char *name, struct err *e)
 {
-    int r = control_clear_node(c, row->name, e);
+    int r = control_clear_node(c, name, e);
 
     return r == 1 ? err_set(e, -EAGAIN, NULL, "it has to leave sandboxes that are elsewhere first")
                   : r;
@@ -104,7 +104,7 @@ static int leave_what_is_elsewhere(struct control *c, const struct node_row *row
 
 static int take_back(struct control *c, const struct node_row *row, struct err *e)
 {
-    int r = leave_what_is_elsewhere(c, row, e);
+    int r = leave_what_is_elsewhere(c, row->name, e);
 
     r = r < 0 ? r : db_node_back(c->db, row->name, row->generation, e);
     if (r == 0) {
@@ -120,7 +120,7 @@ static int renew(struct control *c, const struct node_row *row, json_t *told, st
     int r = 0;
 
     if (row->leased && json_get_bool(lease, "fenced", false)) {
-        r = leave_what_is_elsewhere(c, row, e);
+        r = leave_what_is_elsewhere(c, row->name, e);
     }
     if (r < 0) {
         return r;
@@ -144,4 +144,16 @@ int keep_node(struct control *c, const struct node_row *row, struct err *e)
         return r;
     }
     return row->lost ? take_back(c, row, e) : renew(c, row, told, e);
+}
+
+int control_release_node(struct control *c, const char *name, struct err *e)
+{
+    struct node_call call = {0};
+    int r = leave_what_is_elsewhere(c, name, e);
+
+    if (r < 0) {
+        return r;
+    }
+    call.deadline_ns = deadline_in_ms(ASK_MS);
+    return node_client_forget(fleet_client(c->fleet, name), "/v1/node/lease", &call, e);
 }

@@ -4,13 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "database/nodes.h"
 #include "gateway/gateway.h"
 #include "wire/url.h"
-
-#define LEAVE_MS 5000
 
 /* ---- showing ---- */
 
@@ -49,10 +46,11 @@ static int node_json(struct http_request *req, const struct node_row *row, json_
     }
     out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:o, s:o, s:I, s:I}", "name", row->name, "id",
                     row->id, "address", row->address, "wanted", node_wanted_name(row->wanted),
-                    "health", node_health_name(node_row_health(row)), "leased", (int)row->leased, "lease_left_ms",
-                    number_or_null(row->leased && row->renewals > 0, row->left_ms), "told_ago_ms",
-                    number_or_null(row->told_ago_ms >= 0, row->told_ago_ms), "sandboxes",
-                    (json_int_t)sandboxes, "joined_at_ms", (json_int_t)row->joined_at_ms);
+                    "health", node_health_name(node_row_health(row)), "leased", (int)row->leased,
+                    "lease_left_ms", number_or_null(row->leased && row->renewals > 0, row->left_ms),
+                    "told_ago_ms", number_or_null(row->told_ago_ms >= 0, row->told_ago_ms),
+                    "sandboxes", (json_int_t)sandboxes, "joined_at_ms",
+                    (json_int_t)row->joined_at_ms);
     ASSERT(out);
     json_object_set_new(out, "capacity",
                         json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "vcpus", (json_int_t)cap->vcpus,
@@ -214,7 +212,6 @@ int nodes_delete_handler(struct http_request *req, struct err *e)
 {
     struct gateway *g = gateway_of(req);
     const char *name = http_request_param(req, "name");
-    struct node_call call = {.deadline_ns = deadline_in_ms(LEAVE_MS)};
     struct err why = {0};
     int r = db_node_delete(g->db, name, e);
 
@@ -222,8 +219,7 @@ int nodes_delete_handler(struct http_request *req, struct err *e)
         return r;
     }
     control_audit(g->control, actor_of(req), "node.remove", name, "");
-    /* It is nobody's now and may go on by itself; one that cannot be reached stands still until it is told so. */
-    if (node_client_forget(fleet_client(g->fleet, name), "/v1/node/lease", &call, &why) < 0) {
+    if (control_release_node(g->control, name, &why) < 0) {
         log_warn(NULL, "node '%s' was removed, and could not be told: %s", name, why.msg);
     }
     return http_reply_empty(req, 204, e);

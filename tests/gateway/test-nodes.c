@@ -592,6 +592,36 @@ static void a_node_with_sandboxes_is_not_forgotten(void)
     CHECK_INT(want(&t, "ready"), 404);
 }
 
+/* It was lost, and is removed before anybody has cleaned it: what it has left must not go on. */
+static void a_removed_node_goes_on_without_what_is_elsewhere(void)
+{
+    for (int fails = 0; fails < 2; fails++) {
+        NODES_WORLD(t);
+        cleanup_free char *body =
+            xasprintf("{\"name\":\"local\",\"address\":\"unix:%s\"}", t.socket[0]);
+        cleanup_answer struct answer added = operator(&t, "POST", "/v1/nodes", body);
+        cleanup_answer struct answer gone = {0};
+        char id[ID_SIZE];
+
+        CHECK_INT(added.status, 201);
+        world_make(&t.w, ALICE, id);
+        CHECK_INT(nodes_post(&t, id, "/suspend", NULL), 200);
+        CHECK_INT(nodes_post(&t, id, "/resume", NULL), 200);
+        nodes_lose(&t, 0);
+        fake_node_fence(t.node[0]);
+        empty_nodes(&t);
+        CHECK_INT(nodes_row(&t, id), 1);
+        CHECK(fake_node_has(t.node[0], id));
+        fake_node_fault(t.node[0], FAKE_DELETE, fails ? FAKE_ERROR : FAKE_FINE);
+        gone = operator(&t, "DELETE", "/v1/nodes/local", NULL);
+        CHECK_INT(gone.status, 204);
+        CHECK_INT(fake_node_has(t.node[0], id), fails);
+        CHECK_INT(fake_node_lease_ends(t.node[0]), !fails);
+        CHECK(fake_node_has(t.node[1], id) && fake_store_has(id));
+        fake_node_fault(t.node[0], FAKE_DELETE, FAKE_FINE);
+    }
+}
+
 static void wrong_nodes_are_refused(void)
 {
     NODES_WORLD(t);
@@ -634,17 +664,20 @@ static void templates_of_all_nodes_are_listed(void)
     CHECK_INT(a.status, 200);
 }
 
-TEST_MAIN(
-    T(a_creation_goes_where_room_is), T(a_full_node_passes_a_creation_on),
-    T(a_node_that_is_not_there_passes_a_creation_on), T(a_lost_answer_is_not_asked_of_another_node),
-    T(requests_go_to_the_row_s_node), T(a_node_that_cannot_be_asked_is_not_empty),
-    T(what_a_sandbox_left_behind_goes_but_not_what_is_stored), T(suspended_here_resumes_there),
-    T(memory_that_fits_nowhere_starts_from_the_disk_in_the_end),
-    T(who_wants_memory_alone_stays_suspended), T(a_restore_whose_answer_is_lost_stays_on_its_node),
-    T(a_restore_that_all_refuse_leaves_it_suspended), T(the_choice_is_explained),
-    T(a_running_one_is_moved), T(one_that_sleeps_is_not_woken),
-    T(what_a_lost_node_ran_is_restored_once), T(a_lost_node_is_emptied),
-    T(what_is_deleted_on_a_lost_node_is_gone), T(a_deletion_does_not_wait_for_a_lost_node),
-    T(a_restore_from_a_lost_node_waits_for_room), T(a_drained_node_is_emptied_and_nobody_is_woken),
-    T(templates_of_all_nodes_are_listed), T(operators_add_and_see_nodes),
-    T(a_node_with_sandboxes_is_not_forgotten), T(wrong_nodes_are_refused))
+TEST_MAIN(T(a_creation_goes_where_room_is), T(a_full_node_passes_a_creation_on),
+          T(a_node_that_is_not_there_passes_a_creation_on),
+          T(a_lost_answer_is_not_asked_of_another_node), T(requests_go_to_the_row_s_node),
+          T(a_node_that_cannot_be_asked_is_not_empty),
+          T(what_a_sandbox_left_behind_goes_but_not_what_is_stored),
+          T(suspended_here_resumes_there),
+          T(memory_that_fits_nowhere_starts_from_the_disk_in_the_end),
+          T(who_wants_memory_alone_stays_suspended),
+          T(a_restore_whose_answer_is_lost_stays_on_its_node),
+          T(a_restore_that_all_refuse_leaves_it_suspended), T(the_choice_is_explained),
+          T(a_running_one_is_moved), T(one_that_sleeps_is_not_woken),
+          T(what_a_lost_node_ran_is_restored_once), T(a_lost_node_is_emptied),
+          T(what_is_deleted_on_a_lost_node_is_gone), T(a_deletion_does_not_wait_for_a_lost_node),
+          T(a_restore_from_a_lost_node_waits_for_room),
+          T(a_drained_node_is_emptied_and_nobody_is_woken), T(templates_of_all_nodes_are_listed),
+          T(operators_add_and_see_nodes), T(a_removed_node_goes_on_without_what_is_elsewhere),
+          T(a_node_with_sandboxes_is_not_forgotten), T(wrong_nodes_are_refused))
