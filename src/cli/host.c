@@ -83,6 +83,7 @@ void host_init(struct host *host, const struct args *a)
         .network_user = host_or(a->network_user, HOST_NETWORK_USER),
         .resolver = a->resolver,
         .node_name = a->node_name,
+        .node_authority = a->node_authority ? host_folder(a->node_authority, NULL) : NULL,
     };
     if (a->node_listen && a->node_tls) {
         cleanup_free char *dir = host_folder(a->node_tls, NULL);
@@ -118,6 +119,7 @@ void host_done(struct host *host)
     free(host->node_ca);
     free(host->gateway_cert);
     free(host->gateway_key);
+    free(host->node_authority);
     free(host->tls_cert);
     free(host->tls_key);
     *host = (struct host){0};

@@ -48,6 +48,7 @@ struct host {
     char *node_ca;
     char *gateway_cert; /* owned, as the next; to reach other nodes with; NULL: there are none */
     char *gateway_key;
+    char *node_authority;         /* owned; NULL: no node joins at this gateway */
     const char *node_name;        /* NULL: as the gateway calls it */
     const char *database;         /* NULL: SQLite in the state directory */
     char *database_password_file; /* owned; NULL: none */

@@ -63,6 +63,8 @@ struct args {
     const char *domain;
     const char *node_listen;
     const char *node_tls;
+    const char *node_authority;
+    const char *token;
     const char *node_name;
     const char *database;
     const char *database_password_file;

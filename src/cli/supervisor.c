@@ -277,7 +277,7 @@ static int service_log(const struct supervisor *sup, enum host_service which, of
     return fd;
 }
 
-#define SERVICE_ARGS_MAX 24
+#define SERVICE_ARGS_MAX 40
 
 /* What only some have goes last: the list ends at the first NULL. A pair without a name is left out. */
 static void add_pairs(const char *argv[static SERVICE_ARGS_MAX], const char *const (*pairs)[2],
@@ -320,6 +320,7 @@ static void gateway_args(const struct host *h, const char *argv[static SERVICE_A
         {others ? "--node-cert" : NULL, h->gateway_cert},
         {others ? "--node-key" : NULL, h->gateway_key},
         {others ? "--node-ca" : NULL, h->node_ca},
+        {h->node_authority ? "--node-authority" : NULL, h->node_authority},
         {h->database ? "--database" : NULL, h->database},
         {h->database_password_file ? "--database-password-file" : NULL, h->database_password_file},
         {h->tls_listen ? "--tls-listen" : NULL, h->tls_listen},

@@ -64,6 +64,9 @@ static const struct opt up_opts[] = {
         "folder with cert.pem, key.pem and ca.pem for that; the sandbox manager's user must be "
         "able to read them. With gateway.pem and gateway-key.pem, which the gateway's user must be "
         "able to read, the gateway reaches other nodes"),
+    VALUE(OPT_TEXT, "node-authority", 0, "DIR", node_authority,
+          "folder with ca.pem and ca-key.pem, which the gateway's user must be able to read: nodes "
+          "can join with a token"),
     VALUE(OPT_TEXT, "node-name", 0, "NAME", node_name,
           "what this node is called among those that share a database (local)"),
     VALUE(OPT_TEXT, "log-dir", 0, "DIR", log_dir,
@@ -105,6 +108,29 @@ static const struct opt mcp_opts[] = {
 static const struct opt libexec_opts[] = {
     VALUE(OPT_TEXT, "listen", 0, "ADDRESS", listen, "where the gateway listens (127.0.0.1:7777)"),
     VALUE(OPT_TEXT, "libexec-dir", 0, "DIR", libexec_dir, "where the services' programs are"),
+    OPT_END,
+};
+
+static const struct opt token_opts[] = {
+    VALUE(OPT_SECONDS, "for", 0, "TIME", remember_s, "how long it is good (1h; a day at most)"),
+    OPT_END,
+};
+
+static const struct opt node_place_opts[] = {
+    VALUE(OPT_TEXT, "node-tls", 0, "DIR", node_tls,
+          "where key.pem, cert.pem and ca.pem are (/etc/space/node)"),
+    VALUE(OPT_TEXT, "sandbox-user", 0, "USER", sandbox_user,
+          "whose they are to be (space-sandbox)"),
+    OPT_END,
+};
+
+static const struct opt join_opts[] = {
+    VALUE(OPT_TEXT, "token", 0, "TOKEN", token, "made by 'space node token'; good once"),
+    OPT_END,
+};
+
+static const struct opt renew_opts[] = {
+    FLAG("force", 'f', force, "even when it is good for long"),
     OPT_END,
 };
 
@@ -739,6 +765,28 @@ const struct verb verbs[] = {
                  "on it runs machines only as long as a gateway renews its lease, every few seconds.",
         .examples = "space node add node-b https://192.0.2.11:7443",
         .opts = {.tables = {client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "node token", .operands = "", .group = VERB_SERVICE, .run = verb_node_token,
+        .summary = "make a token with which one node can join",
+        .about = "It is shown this once. The gateway must have an authority to sign with (--node-authority).",
+        .opts = {.tables = {token_opts, client_opts}},
+    },
+    {
+        .name = "node join", .operands = "NODE ADDRESS", .group = VERB_SERVICE, .run = verb_node_join,
+        .summary = "make this machine a node of a cluster",
+        .about = "Run it on the node's machine, as root. Makes a key, which stays here, and gets a certificate for it and for the host of "
+                 "ADDRESS, https://HOST:PORT. The gateway must be reached over https, or be on this machine. What is in the folder is "
+                 "replaced once the gateway has agreed.",
+        .examples = "space node join node-b https://192.0.2.11:7443 --url https://space.example.com --token nt_...",
+        .opts = {.tables = {join_opts, node_place_opts, client_opts}, .min_pos = 2, .max_pos = 2},
+    },
+    {
+        .name = "node renew", .operands = "", .group = VERB_SERVICE, .run = verb_node_renew,
+        .summary = "renew this node's certificate when it ends within 30 days",
+        .about = "For a timer, once a day, on the node's machine: the certificate that is good still is all that is needed. What serves with "
+                 "it reads the new one by itself.",
+        .opts = {.tables = {renew_opts, node_place_opts, client_opts}},
     },
     {
         .name = "node cordon", .operands = "NODE", .group = VERB_SERVICE, .run = verb_node_cordon,

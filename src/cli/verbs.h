@@ -111,6 +111,12 @@ int verb_node_cordon(struct cli *cli);
 int verb_node_uncordon(struct cli *cli);
 int verb_node_drain(struct cli *cli);
 int verb_node_rm(struct cli *cli);
+int verb_node_token(struct cli *cli);
+int verb_node_join(struct cli *cli);
+int verb_node_renew(struct cli *cli);
+
+/* Where a node keeps its key and certificate when nothing else is said. */
+#define NODE_TLS_DEFAULT "/etc/space/node"
 int verb_mcp(struct cli *cli);
 int verb_help(struct cli *cli);
 int verb_version(struct cli *cli);

@@ -51,27 +51,35 @@ DEFINE_CLEANUP(struct task *, task_free);
 
 /* ---- one node ---- */
 
+/* Says it once, and once that it is over. Returns after that, so that whoever waits for us has heard it. */
+static void note(struct keeper *k, struct watched *w, int r, const struct err *e)
+{
+    bool was_silent;
+
+    pthread_mutex_lock(&k->lock);
+    was_silent = w->silent;
+    w->silent = r < 0;
+    pthread_mutex_unlock(&k->lock);
+    if (r < 0 && !was_silent) {
+        log_warn(NULL, "node '%s' is not kept: %s", w->name, e->msg);
+    } else if (r == 0 && was_silent) {
+        log_info(NULL, "node '%s' is kept again", w->name);
+    }
+}
+
 static void *ask_one(void *arg)
 {
     CLEANUP(task_freep) struct task *t = arg;
     struct keeper *k = t->k;
-    struct log_ctx log = {0};
     struct err e = {0};
     int r = keep_node(k->c, &t->row, &e);
-    bool was_silent;
 
+    note(k, t->w, r, &e);
     pthread_mutex_lock(&k->lock);
-    was_silent = t->w->silent;
-    t->w->silent = r < 0;
     t->w->asked = false;
     k->n_asked--;
     pthread_cond_broadcast(&k->news);
-    pthread_mutex_unlock(&k->lock);
-    if (r < 0 && !was_silent) {
-        log_warn(&log, "node '%s' is not kept: %s", t->row.name, e.msg);
-    } else if (r == 0 && was_silent) {
-        log_info(&log, "node '%s' is kept again", t->row.name);
-    }
+    pthread_mutex_unlock(&k->lock); /* nothing of the keeper is ours from here on */
     return NULL;
 }
 

@@ -94,6 +94,9 @@ static const struct http_route routes[] = {
     {"GET", "/v1/nodes/{name}", nodes_get_handler, ROUTE_OPERATOR},
     {"PATCH", "/v1/nodes/{name}", nodes_patch_handler, ROUTE_OPERATOR},
     {"DELETE", "/v1/nodes/{name}", nodes_delete_handler, ROUTE_OPERATOR},
+    {"POST", "/v1/node-tokens", node_token_handler, ROUTE_OPERATOR},
+    {"POST", "/v1/node-join", node_join_handler, ROUTE_PUBLIC},
+    {"POST", "/v1/node-renew", node_renew_handler, ROUTE_PUBLIC},
     {"POST", "/v1/schedule/explain", schedule_explain_handler, ROUTE_ORGANISATION},
     {"POST", "/v1/keys", key_create_handler, ROUTE_ORGANISATION},
     {"GET", "/v1/keys", key_list_handler, 0},
@@ -146,6 +149,7 @@ int gateway_new(const struct gateway_opts *opts, struct gateway **ret, struct er
     g->credentials = opts->credentials;
     g->domain = opts->domain;
     g->tokens = opts->tokens;
+    g->node_authority = opts->node_authority;
     g->auth = auth_new(g->db);
     g->domain_shown = opts->domain && !str_eq(opts->domain, "localhost") ? opts->domain : NULL;
     g->metrics = metrics_new(&gateway_router, &e2b_router);

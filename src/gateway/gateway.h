@@ -31,6 +31,7 @@
 #define GATEWAY_NODE_MS 30000 /* short questions to the node */
 
 struct tokens;
+struct node_authority;
 struct e2b;
 struct builds;
 struct files;
@@ -43,6 +44,7 @@ struct gateway_opts {
     const char *console_dir;               /* borrowed: lives longer; NULL: no console */
     const char *domain;                    /* borrowed: lives longer; see address.h; NULL: none */
     const struct tokens *tokens;           /* borrowed: lives longer */
+    struct node_authority *node_authority; /* borrowed: lives longer; NULL: no node joins here */
     const char *state_dir;   /* borrowed for the call: what clients upload is kept there */
     struct rate_limit limit; /* of each key */
 };
@@ -58,6 +60,7 @@ struct gateway {
     int console_fd;                        /* owned; FD_NONE: no console */
     const char *domain;                    /* borrowed; NULL: none */
     const struct tokens *tokens;           /* borrowed: lives longer */
+    struct node_authority *node_authority; /* borrowed; may be NULL */
     const char
         *domain_shown;     /* borrowed; what E2B's clients are told; NULL: they know themselves */
     struct e2b *e2b;       /* owned */
@@ -167,6 +170,9 @@ int run_handler(struct http_request *req, struct err *e);
 int terminal_handler(struct http_request *req, struct err *e);
 int port_address_handler(struct http_request *req, struct err *e);
 
+int node_token_handler(struct http_request *req, struct err *e);
+int node_join_handler(struct http_request *req, struct err *e);
+int node_renew_handler(struct http_request *req, struct err *e);
 int nodes_list_handler(struct http_request *req, struct err *e);
 int nodes_add_handler(struct http_request *req, struct err *e);
 int nodes_get_handler(struct http_request *req, struct err *e);

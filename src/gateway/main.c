@@ -26,6 +26,7 @@
 #include "gateway/confine.h"
 #include "gateway/gateway.h"
 #include "gateway/leftovers.h"
+#include "gateway/node-authority.h"
 #include "gateway/options.h"
 #include "gateway/reload.h"
 #include "gateway/template/set.h"
@@ -180,6 +181,7 @@ struct service {
     int lock_fd;                           /* owned */
     struct db *db;                         /* owned */
     struct http_tls *node_tls;             /* owned; NULL: the node is on this machine */
+    struct node_authority *node_authority; /* owned; NULL: no node joins here */
     struct fleet *fleet;                   /* owned */
     struct control *control;               /* owned */
     struct credential_client *credentials; /* owned */
@@ -201,6 +203,7 @@ static void service_done(struct service *s)
     credential_client_free(s->credentials);
     fleet_free(s->fleet);
     http_tls_free(s->node_tls);
+    node_authority_free(s->node_authority);
     db_free(s->db);
     s->lock_fd = fd_close(s->lock_fd);
 }
@@ -260,7 +263,10 @@ static int open_node(const struct options *opts, struct service *s, struct err *
         .tls = s->node_tls,
     };
 
-    return r < 0 ? r : fleet_new(&fleet, &s->fleet, e);
+    r = r < 0 ? r : fleet_new(&fleet, &s->fleet, e);
+    return r < 0 || !opts->node_authority
+               ? r
+               : node_authority_open(opts->node_authority, &s->node_authority, e);
 }
 
 static int open_service(const struct options *opts, struct service *s, struct err *e)
@@ -309,6 +315,7 @@ static int open_service(const struct options *opts, struct service *s, struct er
     gateway_opts.control = s->control;
     gateway_opts.credentials = s->credentials;
     gateway_opts.tokens = s->tokens;
+    gateway_opts.node_authority = s->node_authority;
     gateway_opts.state_dir = opts->state_dir;
     r = gateway_new(&gateway_opts, &s->gateway, e);
     r = r < 0 ? r : builds_recover(s->gateway->builds, e);

@@ -32,6 +32,8 @@ static const struct option_def defs[] = {
     {"node-key", offsetof(struct options, node_key), "FILE", "the key of --node-cert"},
     {"node-ca", offsetof(struct options, node_ca), "FILE",
      "the authority that a node's certificate must be of"},
+    {"node-authority", offsetof(struct options, node_authority), "DIR",
+     "sign certificates of nodes that join, with ca.pem and ca-key.pem of this folder"},
     {"credentials", offsetof(struct options, credentials), "URL",
      "the credential manager (unix:RUN-DIR/credential/manager.sock)"},
     {"console", offsetof(struct options, console), "DIR", "serve the web console from this folder"},

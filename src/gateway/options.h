@@ -19,6 +19,7 @@ struct options {
         *node_cert; /* of ours, for a node elsewhere, all three; NULL: it is on this machine */
     const char *node_key;
     const char *node_ca;
+    const char *node_authority;
     const char *credentials; /* NULL: the credential manager in run_dir */
     const char *console;     /* NULL: none */
     const char *domain;      /* sandboxes are addressed as PORT-ID.domain; see address.h */

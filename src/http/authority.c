@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "base/fs.h"
-#include "base/id.h"
+#include "http/issue.h"
 
 #define PEM_MAX (64u * 1024)
 #define NAMES_MAX 4096u
@@ -18,22 +18,6 @@
 #define CA_DAYS 3650
 #define CERT_DAYS 397
 #define RENEW_DAYS 30
-/* Clocks differ. */
-#define EARLIER_DAYS 1
-
-DEFINE_CLEANUP(X509 *, X509_free);
-DEFINE_CLEANUP(EVP_PKEY *, EVP_PKEY_free);
-DEFINE_CLEANUP(BIO *, BIO_free_all);
-
-static int failed(struct err *e, const char *what)
-{
-    unsigned long number = ERR_peek_last_error();
-    const char *text = number ? ERR_reason_error_string(number) : NULL;
-
-    ERR_clear_error();
-    return err_set(e, -EIO, "authority_failed", "%s: %s", what,
-                   text ? text : "no reason was given");
-}
 
 /* ---- files ---- */
 
@@ -67,7 +51,7 @@ static int write_key(int dir_fd, const char *name, const EVP_PKEY *key, struct e
 
     ASSERT(bio);
     if (!PEM_write_bio_PKCS8PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL)) {
-        return failed(e, "printing a key");
+        return issue_failed(e, "printing a key");
     }
     return write_pem(dir_fd, name, bio, 0600, e);
 }
@@ -79,7 +63,7 @@ static int write_cert(int dir_fd, const char *name, X509 *cert, X509 *behind, st
 
     ASSERT(bio);
     if (!PEM_write_bio_X509(bio, cert) || (behind && !PEM_write_bio_X509(bio, behind))) {
-        return failed(e, "printing a certificate");
+        return issue_failed(e, "printing a certificate");
     }
     return write_pem(dir_fd, name, bio, 0644, e);
 }
@@ -113,21 +97,14 @@ static int read_pair(int dir_fd, const char *cert_name, const char *key_name, X5
 
 /* ---- certificates ---- */
 
-static bool is_address(const char *name)
-{
-    unsigned char a[16];
-
-    return inet_pton(AF_INET, name, a) == 1 || inet_pton(AF_INET6, name, a) == 1;
-}
-
 /* "DNS:a, DNS:*.a, IP:127.0.0.1": as OpenSSL prints and reads it. */
 static int alternative_names(const struct authority_names *names, struct buf *out)
 {
     int r = 0;
 
     for (size_t i = 0; i < names->n && r == 0; i++) {
-        r = buf_printf(out, "%s%s:%s", i ? ", " : "", is_address(names->names[i]) ? "IP" : "DNS",
-                       names->names[i]);
+        r = buf_printf(out, "%s%s:%s", i ? ", " : "",
+                       issue_is_address(names->names[i]) ? "IP" : "DNS", names->names[i]);
     }
     return r;
 }
@@ -143,7 +120,7 @@ static int constraints(const struct authority_names *names, struct buf *out)
         if (str_starts(name, "*.")) {
             continue;
         }
-        r = !is_address(name) ? buf_printf(out, ",permitted;DNS:%s", name)
+        r = !issue_is_address(name) ? buf_printf(out, ",permitted;DNS:%s", name)
             : strchr(name, ':')
                 ? buf_printf(out, ",permitted;IP:%s/ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", name)
                 : buf_printf(out, ",permitted;IP:%s/255.255.255.255", name);
@@ -151,72 +128,22 @@ static int constraints(const struct authority_names *names, struct buf *out)
     return r;
 }
 
-static bool add_extension(X509 *cert, X509V3_CTX *ctx, int nid, const char *value)
-{
-    X509_EXTENSION *ext = X509V3_EXT_conf_nid(NULL, ctx, nid, value);
-    bool fine = ext && X509_add_ext(cert, ext, -1);
-
-    X509_EXTENSION_free(ext);
-    return fine;
-}
-
-struct plan {
-    const char *common_name;
-    int days;
-    X509 *issuer;         /* NULL: itself */
-    EVP_PKEY *issuer_key; /* NULL: its own */
-    struct {
-        int nid;
-        const char *value;
-    } extensions[6]; /* up to the first without a value */
-};
-
-static bool fill(X509 *cert, EVP_PKEY *key, const struct plan *plan)
-{
-    X509_NAME *name = X509_get_subject_name(cert);
-    unsigned char serial[16];
-    BIGNUM *number;
-    X509V3_CTX ctx;
-    bool fine;
-
-    random_bytes(serial, sizeof(serial));
-    serial[0] &= 0x7f;
-    number = BN_bin2bn(serial, sizeof(serial), NULL);
-    fine = X509_set_version(cert, X509_VERSION_3) && number &&
-           BN_to_ASN1_INTEGER(number, X509_get_serialNumber(cert)) &&
-           X509_gmtime_adj(X509_getm_notBefore(cert), -(long)EARLIER_DAYS * DAY_S) &&
-           X509_gmtime_adj(X509_getm_notAfter(cert), (long)(plan->days - EARLIER_DAYS) * DAY_S) &&
-           X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8,
-                                      (const unsigned char *)plan->common_name, -1, -1, 0) &&
-           X509_set_issuer_name(cert, plan->issuer ? X509_get_subject_name(plan->issuer) : name) &&
-           X509_set_pubkey(cert, key);
-    BN_free(number);
-    X509V3_set_ctx(&ctx, plan->issuer ? plan->issuer : cert, cert, NULL, NULL, 0);
-    for (size_t i = 0; fine && i < ARRAY_SIZE(plan->extensions) && plan->extensions[i].value; i++) {
-        fine = add_extension(cert, &ctx, plan->extensions[i].nid, plan->extensions[i].value);
-    }
-    return fine && X509_sign(cert, plan->issuer_key ? plan->issuer_key : key, EVP_sha256()) > 0;
-}
-
-static int make(const struct plan *plan, X509 **ret_cert, EVP_PKEY **ret_key, struct err *e)
+static int make(const struct issue *plan, X509 **ret_cert, EVP_PKEY **ret_key, struct err *e)
 {
     CLEANUP(EVP_PKEY_freep) EVP_PKEY *key = EVP_EC_gen("P-256");
-    CLEANUP(X509_freep) X509 *cert = X509_new();
+    int r = key ? issue_certificate(plan, key, ret_cert, e) : issue_failed(e, "making a key");
 
-    ERR_clear_error();
-    if (!key || !cert || !fill(cert, key, plan)) {
-        return failed(e, "making a certificate");
+    if (r == 0) {
+        *ret_key = TAKE_PTR(key);
     }
-    *ret_cert = TAKE_PTR(cert);
-    *ret_key = TAKE_PTR(key);
-    return 0;
+    return r;
 }
 
 static int ensure_ca(int dir_fd, const struct authority_names *names, X509 **ret_cert,
                      EVP_PKEY **ret_key, struct err *e)
 {
     cleanup_buf struct buf allowed = BUF_INIT(NAMES_MAX);
-    struct plan plan = {.common_name = "SPACE on this machine", .days = CA_DAYS};
+    struct issue plan = {.common_name = "SPACE on this machine", .days = CA_DAYS};
     int r = read_pair(dir_fd, AUTHORITY_CA, AUTHORITY_CA_KEY, ret_cert, ret_key, e);
 
     if (r != -ENOENT) {
@@ -280,7 +207,7 @@ static int ensure_cert(int dir_fd, const struct authority_names *names, X509 *ca
     cleanup_buf struct buf text = BUF_INIT(NAMES_MAX);
     CLEANUP(X509_freep) X509 *cert = NULL;
     CLEANUP(EVP_PKEY_freep) EVP_PKEY *key = NULL;
-    struct plan plan = {
+    struct issue plan = {
         .common_name = names->names[0], .days = CERT_DAYS, .issuer = ca, .issuer_key = ca_key};
     int r = alternative_names(names, &text);
 
