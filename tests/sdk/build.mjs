@@ -67,7 +67,8 @@ test('a template is made of its steps, and its sandboxes start as they left it',
 })
 
 test('layers that are known are not made again', async () => {
-  const steps = (last) => from().runCmd('date +%N > /home/user/a').copy('one.txt', '/opt/').runCmd(last)
+  const once = `date +%N > /home/user/a # ${Date.now()}` // this program may run twice on one SPACE
+  const steps = (last) => from().runCmd(once).copy('one.txt', '/opt/').runCmd(last)
   const first = await build(steps('echo 1'), 'layers:first')
   assert.deepEqual(first.steps.filter((line) => line.startsWith('CACHED')), [])
   const same = await build(steps('echo 1'), 'layers')
@@ -174,7 +175,10 @@ test('wrong builds are refused with the reason', async () => {
   await fails(BuildError, () => build(from(), 'x', { tags: ['no tag'] }), /400.*tags/)
   await fails(BuildError, () => build(from(), 'x', { cpuCount: 1000 }), /400.*cpuCount/)
   await fails(BuildError, () => build(Template().fromTemplate('nothing-there'), 'x'), /404/)
-  await fails(BuildError, () => build(Template().fromImage('example.com/a', { username: 'u', password: 'p' }), 'x'), /400.*template 'oci'/) // not on this node
+  // Nobody can be asked for that image; without the template 'oci' nobody is, and another program may have built it here.
+  const { templates } = await (await fetch(`${process.env.SPACE_URL}/v1/templates`, { headers: { 'X-API-Key': process.env.SPACE_API_KEY } })).json()
+  const why = templates.some((t) => t.name === 'oci') ? /fetching the image failed/ : /400.*template 'oci'/
+  await fails(BuildError, () => build(Template().fromImage('example.com/a', { username: 'u', password: 'p' }), 'x'), why)
   await fails(FileUploadError, () => build(from().copy('not-there', '/x'), 'x')).catch((error) => assert.match(String(error), /No files found/))
   const { templateID, buildID } = (await api('POST', '/v3/templates', { name: 'wrong' })).body
   const start = (body) => api('POST', `/v2/templates/${templateID}/builds/${buildID}`, body)
