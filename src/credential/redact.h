@@ -10,7 +10,8 @@
  * REDACT_MIN bytes.
  *
  * At most as many bytes are kept back as are the beginning of something that is searched for: an event stream stays
- * an event stream.
+ * an event stream. After 101 (WebSocket) they are given out when nothing has come for a moment, so that a message that ends like that
+ * arrives; a server that sends a secret in pieces with pauses shows it.
  */
 #pragma once
 

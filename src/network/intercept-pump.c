@@ -10,6 +10,9 @@
 #include "credential/secret.h"
 #include "network/intercept-internal.h"
 
+/* For how long a tunnel keeps back what may be the beginning of a secret. */
+#define TUNNEL_KEPT_MS 100
+
 /* What a round found out. */
 struct round {
     bool moved;
@@ -341,6 +344,15 @@ static int pipe_move(struct pipe *p, char *chunk, bool *ret_moved, bool *ret_in,
                      : buf_add(&p->waiting, chunk, (size_t)n);
 }
 
+/* What looks like the beginning of a secret waits for the rest, but not for ever: a message may end so. */
+static int wait_or_release(struct exchange *x, const struct round *round, struct pipe *down)
+{
+    bool kept = down->redact && down->redact->kept.len > 0;
+    int r = wait_for(x, round, kept ? deadline_in_ms(TUNNEL_KEPT_MS) : DEADLINE_NEVER);
+
+    return r == -ETIMEDOUT ? redact_next(down->redact, "", 0, /* end */ true, &down->waiting) : r;
+}
+
 void exchange_tunnel(struct exchange *x)
 {
     struct intercept_conn *c = x->c;
@@ -358,7 +370,7 @@ void exchange_tunnel(struct exchange *x)
                   : pipe_move(&down, x->chunk, &round.moved, &round.server_in, &round.guest_out);
         if (r == 0 && !round.moved && !(up.done && down.done)) {
             /* Silence is no reason to end it: the other end may be thinking. */
-            r = wait_for(x, &round, DEADLINE_NEVER);
+            r = wait_or_release(x, &round, &down);
         }
     }
     secret_wipe_buf(&up.waiting);

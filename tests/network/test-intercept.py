@@ -668,8 +668,8 @@ def websocket_is_bytes_after_101():
     data = guest.rest
     want = b"firstearly"
     # In turns: Python's TLS sockets are not for a thread that sends and one that receives.
-    for _ in range(32):
-        piece = os.urandom(1 << 15)
+    # The last is a message that ends like the beginning of a secret.
+    for piece in [os.urandom(1 << 15) for _ in range(32)] + [b"more " + SECRET[:4].encode()]:
         guest.send(piece)
         want += piece
         while len(data) < len(want):
